@@ -1,0 +1,290 @@
+"""NBSR: a backbone embeds the input once, then a walk over the decision graph gathers evidence about its class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nbsr_core import dirichlet
+from nbsr_core.calibration import DepthCalibration
+from nbsr_core.density import DensityFactor
+from nbsr_core.dispatch import Layout
+from nbsr_core.errors import InputError
+from nbsr_core.exits import Prediction, check_eta, check_max_vacuity
+from nbsr_core.experts import ExpertSpec, LevelExperts, RouterBank, RouterSpec
+from nbsr_core.graph import DecisionGraph
+from nbsr_core.routing import Estimator, RoutingMode, check_choice, check_temperature
+from nbsr_core.trace import BeliefTrace
+from nbsr_core.walk import soft_walk, stopping_walk, tracing_walk
+
+Experts = ExpertSpec | Sequence[ExpertSpec] | Mapping[str, ExpertSpec]
+
+# Rows of a `predict` that walk together. Their oracle and beliefs fit a core's cache, which is worth more than one
+# large product, and memory stays bounded whatever the batch.
+PREDICT_CHUNK = 2048
+
+
+class NBSR(nn.Module):
+    """Neural Bayesian Sequential Routing.
+
+    `model(x)` walks to full depth and returns a differentiable `BeliefTrace`; `model.predict(x, eta=...)` really stops
+    where the belief is sharp enough. In training mode routes are sampled (or relaxed, for `routing="softmax"`); in
+    evaluation mode the best child is taken, and a fitted calibration applies.
+
+    Args:
+        backbone: maps an input batch to the oracle `h` of shape [B, oracle_dim].
+        graph: where to walk.
+        num_classes: K, the number of outcomes.
+        oracle_dim: d, the size of the oracle.
+        experts: one specification for all experts, one a level, or one by node name (`"default"` for the rest).
+        router: specification of all routers.
+        routing: how training walks choose: `gumbel` (straight-through) or `softmax` (every path at once, weighted, for
+            training through time).
+        estimator: whose evidence teaches the router, see `nbsr_core.routing`.
+        prior_weight: W of Subjective Logic, `alpha = e + W a`; K unless told, which makes the prior all ones.
+        base_rate: a, the prior probability of each class; uniform unless told.
+        side_dim: size of the side information eps that routers may see.
+        density: scales evidence by the closeness of `h` to the training features; fit it with `fit_density`.
+
+    Example:
+        >>> import torch, nbsr_core as nbsr
+        >>> graph = nbsr.DecisionGraph.uniform(depth=2, width=3)
+        >>> model = nbsr.NBSR(torch.nn.Linear(8, 16), graph, num_classes=5, oracle_dim=16).eval()
+        >>> trace = model(torch.randn(4, 8))
+        >>> trace.alpha.shape
+        torch.Size([3, 4, 5])
+        >>> model.predict(torch.randn(4, 8), eta=-2.0, max_vacuity=0.9).depth.shape
+        torch.Size([4])
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        graph: DecisionGraph,
+        num_classes: int,
+        oracle_dim: int,
+        *,
+        experts: Experts = ExpertSpec(),  # noqa: B008 (frozen)
+        router: RouterSpec = RouterSpec(),  # noqa: B008 (frozen)
+        routing: RoutingMode = "gumbel",
+        estimator: Estimator = "sparse",
+        prior_weight: float | None = None,
+        base_rate: Sequence[float] | None = None,
+        side_dim: int = 0,
+        density: DensityFactor | None = None,
+    ) -> None:
+        super().__init__()
+        check_choice("routing", routing, RoutingMode)
+        check_choice("estimator", estimator, Estimator)
+        if num_classes < 2:
+            raise InputError(f"num_classes must be at least 2, got {num_classes}")
+        if oracle_dim < 1:
+            raise InputError(f"oracle_dim must be at least 1, got {oracle_dim}")
+        self.graph, self.num_classes, self.oracle_dim, self.side_dim = graph, num_classes, oracle_dim, side_dim
+        self.routing: RoutingMode = routing
+        self.estimator: Estimator = estimator
+        self.router_spec = router
+        self.backbone = backbone
+        self.tau = 1.0
+        self.prior: Tensor
+        self.child_table: Tensor
+        self.register_buffer("prior", dirichlet.prior(num_classes, prior_weight, base_rate))
+        self.register_buffer("child_table", torch.tensor(graph.child_table), persistent=False)
+        specs = _specs_by_node(graph, experts)
+        self.experts = nn.ModuleList(
+            LevelExperts([specs[node] for node in level], oracle_dim, num_classes) for level in graph.levels[1:]
+        )
+        self.routers = nn.ModuleList(
+            LevelRouters(graph, level, oracle_dim, num_classes, side_dim, router) for level in range(graph.depth)
+        )
+        self.density = density
+        self.calibration = DepthCalibration(graph.depth)
+
+    def set_temperature(self, tau: float) -> None:
+        """Temperature of the Gumbel-softmax from now on; training anneals it from epoch to epoch."""
+        self.tau = check_temperature(tau)
+
+    def oracle(self, x: Tensor) -> Float[Tensor, "B d"]:
+        """The knowledge oracle `h = f_phi(x)`, checked."""
+        if x.ndim == 0 or x.shape[0] == 0:
+            raise InputError(f"the input batch is empty: its shape is {list(x.shape)}")
+        h: Tensor = self.backbone(x)
+        if h.ndim != 2 or h.shape[1] != self.oracle_dim:
+            raise InputError(f"the backbone must return [B, oracle_dim={self.oracle_dim}], got {list(h.shape)}")
+        return h if h.dtype == torch.float64 else h.float()
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        side: Float[Tensor, "B s"] | None = None,
+        tau: float | None = None,
+        eta: float | None = None,
+    ) -> BeliefTrace:
+        """Walk to full depth and keep everything, differentiably.
+
+        Args:
+            x: input batch for the backbone.
+            side: side information for the routers, if the model has `side_dim`.
+            tau: temperature for this call instead of the model's.
+            eta: let samples exit early even here (the paper's Algorithm 1 with its threshold); never unless asked.
+        """
+        h = self.oracle(x)
+        self._check_walk(h, side)
+        tau = self.tau if tau is None else check_temperature(tau)
+        if self.training and self.routing == "softmax":
+            if eta is not None:
+                raise InputError("softmax routing takes every path at once: it cannot exit early (eta)")
+            return soft_walk(self, h, side, tau)
+        mode: RoutingMode = self.routing if self.training else "argmax"
+        return tracing_walk(self, h, side, mode, tau, check_eta(eta))
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        x: Tensor,
+        *,
+        eta: float | None = None,
+        max_vacuity: float | None = None,
+        side: Float[Tensor, "B s"] | None = None,
+        chunk: int = PREDICT_CHUNK,
+    ) -> Prediction:
+        """Labels with early exit and abstention: samples that exit leave the batch, and no work is done for them.
+
+        Args:
+            x: input batch.
+            eta: stop where the entropy of the belief falls below this; None walks to the leaves.
+            max_vacuity: abstain where `W / alpha_0` is still above this at the end; None never abstains.
+            side: side information for the routers, if the model has `side_dim`.
+            chunk: rows that walk together.
+        """
+        eta, max_vacuity = check_eta(eta), check_max_vacuity(max_vacuity)
+        if chunk < 1:
+            raise InputError(f"chunk must be at least 1, got {chunk}")
+        was_training = self.training
+        self.eval()
+        try:
+            parts = []
+            for start in range(0, max(len(x), 1), chunk):
+                h = self.oracle(x[start : start + chunk])
+                beside = None if side is None else side[start : start + chunk]
+                self._check_walk(h, beside)
+                parts.append(stopping_walk(self, h, beside, eta, max_vacuity))
+        finally:
+            self.train(was_training)
+        return Prediction.concat(parts)
+
+    @torch.no_grad()
+    def fit_density(self, h: Float[Tensor, "N d"], y: Int[Tensor, " N"] | None = None) -> None:
+        """Fit the density factor on training oracles."""
+        if self.density is None:
+            raise InputError("this model has no density factor: give NBSR(density=DensityFactor(oracle_dim))")
+        self.density.fit(h, y)
+
+    @torch.no_grad()
+    def calibrate(self, trace: BeliefTrace, y: Int[Tensor, " N"]) -> None:
+        """Fit one temperature a depth on the trace of a validation split; every arg-max stays what it is."""
+        self.calibration.fit(torch.stack(trace.beliefs), y, reached=trace.walking)
+
+    def evidence_scale(self, h: Float[Tensor, "B d"]) -> Float[Tensor, " B"] | None:
+        """The density factor of each row; None where there is none (yet). Training does not learn to please it."""
+        if self.density is None or not self.density.fitted:
+            return None
+        factor: Tensor = self.density(h.detach() if self.training else h)
+        return factor
+
+    def _check_walk(self, h: Tensor, side: Tensor | None) -> None:
+        if not bool(torch.isfinite(h.sum())):
+            bad = int((~torch.isfinite(h)).any(-1).sum())
+            raise InputError(f"the oracle h must be finite, got NaN or infinity in {bad} of {h.shape[0]} rows")
+        given = 0 if side is None else side.shape[-1]
+        if given != self.side_dim:
+            raise InputError(f"side information must have {self.side_dim} columns (side_dim), got {given}")
+        if side is not None and side.shape[0] != h.shape[0]:
+            raise InputError(f"side information must have {h.shape[0]} rows like the input, got {side.shape[0]}")
+
+
+class LevelRouters(nn.Module):
+    """The routers of one level, and which children they choose from.
+
+    A node with one child needs no router; a level of such nodes has none.
+    """
+
+    def __init__(
+        self,
+        graph: DecisionGraph,
+        level: int,
+        oracle_dim: int,
+        num_classes: int,
+        side_dim: int,
+        spec: RouterSpec,
+    ) -> None:
+        super().__init__()
+        nodes = graph.levels[level]
+        inner = [node for node in nodes if graph.nodes[node].children]
+        counts = torch.tensor([len(graph.nodes[node].children) for node in nodes])
+        self.num_children = int(counts.max())
+        self.start = nodes.start
+        slot_of_node = torch.zeros(len(nodes), dtype=torch.int64)
+        slot_of_node[counts > 0] = torch.arange(len(inner))
+        self.all_inner = len(inner) == len(nodes)
+        self.uneven = bool((counts[counts > 0] < self.num_children).any())
+        self.slot_of_node: Tensor
+        self.missing: Tensor
+        self.inner: Tensor
+        self.register_buffer("slot_of_node", slot_of_node, persistent=False)
+        self.register_buffer("missing", torch.arange(self.num_children) >= counts[counts > 0].unsqueeze(1), persistent=False)
+        self.register_buffer("inner", counts > 0, persistent=False)
+        self.bank = (
+            RouterBank(len(inner), oracle_dim, num_classes, side_dim, self.num_children, spec)
+            if self.num_children > 1
+            else None
+        )
+
+    def forward(
+        self,
+        h: Float[Tensor, "b d"],
+        alpha: Float[Tensor, "#b K"],
+        side: Float[Tensor, "b s"] | None,
+        position: Int[Tensor, " b"],
+        layout: Layout | None,
+    ) -> Float[Tensor, "b children"]:
+        """Logits over children for rows at inner nodes; `layout` may be reused where the whole level is inner."""
+        if self.bank is None:
+            return h.new_zeros(h.shape[0], 1)
+        slots = self.slot_of_node[position]
+        if layout is None or not self.all_inner:
+            layout = Layout.of(slots, self.missing.shape[0], self.bank.macs)
+            if layout.order is not None:  # rows arrive in another order than this layout wants: sort, ask, sort back
+                order, back = layout.order, torch.argsort(layout.order)
+                beside = None if side is None else side[order]
+                logits: Tensor = self.bank(h[order], alpha[order], beside, layout)
+                return self._without_missing(logits[back], slots)
+        return self._without_missing(self.bank(h, alpha, side, layout), slots)
+
+    def _without_missing(
+        self, logits: Float[Tensor, "b children"], slots: Int[Tensor, " b"]
+    ) -> Float[Tensor, "b children"]:
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        return logits.masked_fill(self.missing[slots], float("-inf")) if self.uneven else logits
+
+
+def _specs_by_node(graph: DecisionGraph, experts: Experts) -> list[ExpertSpec]:
+    """One specification a node (the root's is never used), from any of the ways to say it."""
+    if isinstance(experts, ExpertSpec):
+        return [experts] * len(graph)
+    if isinstance(experts, Mapping):
+        names = {node.name for node in graph.nodes[1:]}
+        unknown = sorted(set(experts) - names - {"default"})
+        if unknown:
+            raise InputError(f"experts names nodes that the graph does not have: {', '.join(unknown)}")
+        missing = sorted(names - set(experts)) if "default" not in experts else []
+        if missing:
+            raise InputError(f"experts says nothing about {', '.join(missing[:5])} and has no 'default'")
+        return [experts.get(node.name, experts.get("default", ExpertSpec())) for node in graph.nodes]
+    if len(experts) != graph.depth:
+        raise InputError(f"experts must give one specification a level ({graph.depth}), got {len(experts)}")
+    return [experts[max(node.level, 1) - 1] for node in graph.nodes]

@@ -1,0 +1,133 @@
+"""How a router turns logits into a choice, and how it learns from a choice that has no gradient.
+
+Training walks are hard: one child is taken. The straight-through estimator (paper, Eq. Gumbel-Softmax-detach) lets the
+gradient pass through the relaxed probabilities instead. What arrives there depends on whose evidence is known:
+
+* *sparse*: only the chosen child's expert ran, so only the chosen gate is credited, with `<dL/dalpha, e_chosen>`;
+* *counterfactual*: the siblings' evidence is computed too (without gradient to their experts), and every gate is
+  credited with what taking it would have added, `<dL/dalpha, e_j>`. Dearer by the width, less biased.
+
+In both, the value of the evidence is untouched and experts off the path get a gradient of exactly zero.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nbsr_core.errors import InputError
+
+RoutingMode = Literal["gumbel", "softmax", "argmax"]
+Estimator = Literal["sparse", "counterfactual"]
+
+
+def check_choice(name: str, value: str, allowed: Any) -> None:
+    """Reject a misspelt option with the list of right ones."""
+    options = get_args(allowed)
+    if value not in options:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}")
+
+
+def check_temperature(tau: float) -> float:
+    """A Gumbel-softmax temperature must be a positive, finite number."""
+    if not (isinstance(tau, int | float) and math.isfinite(tau) and tau > 0):
+        raise InputError(f"temperature tau must be a finite number > 0, got {tau!r}")
+    return float(tau)
+
+
+@dataclass(frozen=True)
+class TemperatureSchedule:
+    """Exponential annealing with a floor: `tau(epoch) = max(floor, start * decay ** epoch)`."""
+
+    start: float = 1.0
+    decay: float = 0.9
+    floor: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_temperature(self.start)
+        check_temperature(self.floor)
+        if not 0 < self.decay <= 1:
+            raise InputError(f"temperature decay must lie in (0, 1], got {self.decay!r}")
+
+    def __call__(self, epoch: int) -> float:
+        return max(self.floor, self.start * self.decay**epoch)
+
+
+def gumbel_noise(like: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Standard Gumbel draws, `-log E` with `E ~ Exp(1)`: finite, because torch never draws E = 0."""
+    return torch.empty_like(like).exponential_().log_().neg_()
+
+
+@dataclass(frozen=True)
+class Routes:
+    """What the routers of one level decided for the rows that stood there.
+
+    Attributes:
+        logits: router output z, padded with -inf where a node has fewer children than its widest neighbour.
+        relaxed: differentiable probabilities pi that carry the gradient (Gumbel-softmax in training).
+        choice: the child taken, as a column of `logits`.
+    """
+
+    logits: Float[Tensor, "b children"]
+    relaxed: Float[Tensor, "b children"] | None
+    choice: Int[Tensor, " b"]
+
+    def reordered(self, order: Int[Tensor, " b"]) -> Routes:
+        """The same routes for permuted rows."""
+        return Routes(self.logits[order], None if self.relaxed is None else self.relaxed[order], self.choice[order])
+
+
+def choose(logits: Float[Tensor, "b children"], mode: RoutingMode, tau: float) -> Routes:
+    """Pick one child a row: sampled with Gumbel noise, or the best one (softmax relaxes, argmax does not)."""
+    if mode == "argmax":
+        return Routes(logits, None, logits.argmax(-1))
+    scores = (logits + gumbel_noise(logits)) / tau if mode == "gumbel" else logits / tau
+    return Routes(logits, scores.softmax(-1), scores.detach().argmax(-1))
+
+
+def straight_through(
+    evidence: Float[Tensor, "b K"],
+    relaxed: Float[Tensor, "b children"],
+    choice: Int[Tensor, " b"],
+    siblings: Float[Tensor, "b children K"] | None = None,
+) -> Float[Tensor, "b K"]:
+    """Evidence with the router's gradient attached; the value stays the same to the last bit.
+
+    With `siblings` (the evidence of every child) the estimator is the counterfactual one, without it the sparse one.
+    """
+    credited: Tensor = _StraightThrough.apply(evidence, relaxed, choice, siblings)
+    return credited
+
+
+class _StraightThrough(torch.autograd.Function):
+    """`sum_j a_j e_j` with `a = (onehot - pi).detach() + pi`, without the passes over memory that spelling it costs."""
+
+    @staticmethod
+    def forward(ctx: Any, evidence: Tensor, relaxed: Tensor, choice: Tensor, siblings: Tensor | None) -> Tensor:
+        ctx.save_for_backward(evidence, choice, siblings)
+        ctx.children = relaxed.shape[1]
+        return evidence.view_as(evidence)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        evidence, choice, siblings = ctx.saved_tensors
+        if siblings is not None:
+            return grad, torch.einsum("bk,bjk->bj", grad, siblings), None, None
+        credit = (grad * evidence).sum(-1, keepdim=True)
+        spread = credit.new_zeros(credit.shape[0], ctx.children).scatter_(1, choice.unsqueeze(1), credit)
+        return grad, spread, None, None
+
+
+def selection(
+    relaxed: Float[Tensor, "b children"], choice: Int[Tensor, " b"]
+) -> Float[Tensor, "b children"]:
+    """The straight-through one-hot itself, `(onehot - pi).detach() + pi`, for penalties on what was chosen (costs)."""
+    hard = torch.zeros_like(relaxed).scatter_(1, choice.unsqueeze(1), 1.0)
+    return hard + (relaxed - relaxed.detach())

@@ -1,0 +1,18 @@
+"""Shapes in signatures are checked at run time under test: a wrong one fails here, not in somebody's study."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from jaxtyping import install_import_hook
+
+install_import_hook("nbsr_core", "beartype.beartype")
+
+settings.register_profile("nbsr", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("nbsr")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
