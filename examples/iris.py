@@ -1,6 +1,6 @@
 """The Iris toy from end to end: train, calibrate, look at one flower's walk, and draw how the belief sharpens.
 
-    python examples/iris.py [--out out/iris] [--seeds 5]
+python examples/iris.py [--out out/iris] [--seeds 5]
 """
 
 from __future__ import annotations

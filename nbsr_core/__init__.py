@@ -6,11 +6,12 @@ from nbsr_core.audit import AuditStep, AuditTrail
 from nbsr_core.density import DensityFactor
 from nbsr_core.errors import GraphError, InputError, NbsrError, NotFittedError
 from nbsr_core.exits import Prediction, is_vacuous
-from nbsr_core.experts import ExpertSpec, RouterSpec
+from nbsr_core.experts import ExpertSpec
 from nbsr_core.frontier import Frontier
 from nbsr_core.graph import DecisionGraph
 from nbsr_core.network import NBSR
 from nbsr_core.objectives import Objective
+from nbsr_core.routers import RouterSpec
 from nbsr_core.routing import TemperatureSchedule
 from nbsr_core.trace import BeliefTrace
 

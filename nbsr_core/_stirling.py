@@ -31,7 +31,6 @@ from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, polygamma
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 _Vector = NDArray[np.float64]
 _Remainder = Literal["L", "P", "Q", "T", "R"]
@@ -105,39 +104,39 @@ class DirichletEntropy(torch.autograd.Function):
 
         total = flat.sum(-1).double()
         w = total.add(1.0).reciprocal_()
-        both = _polynomial(
-            ((1, "T"), (num_classes - 1, "P")), _DEGREE[alpha.dtype], torch.float64, alpha.device
-        )
+        both = _polynomial(((1, "T"), (num_classes - 1, "P")), _DEGREE[alpha.dtype], torch.float64, alpha.device)
         logs = total.log() + (num_classes + 0.5) * w.log()
         of_total = _horner(both, w) - num_classes / total - logs
         ctx.save_for_backward(alpha, total)
         return torch.cat(sums).sub(of_total).to(alpha.dtype).reshape(alpha.shape[:-1])
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_entropy: Tensor) -> Tensor:
-        """∂H/∂α_k = g'(α_k) - [g'(α_0) + (K - 1)·ψ'(α_0)]."""
         alpha, total = ctx.saved_tensors
-        num_classes = alpha.shape[-1]
-        w = (total + 1.0).reciprocal_()
-        both = _polynomial(
-            ((1, "R"), (num_classes - 1, "Q")), _DEGREE[alpha.dtype], torch.float64, alpha.device
-        )
-        of_total = w * _horner(both, w) + (w + (num_classes - 1)) / total.square()
+        return _only_once(_entropy_gradient(alpha, total, grad_entropy), alpha, grad_entropy)
 
-        flat = alpha.reshape(-1, num_classes)
-        rows = _rows_at_once(flat)
-        gradient = torch.empty_like(flat)
-        row_values = torch.stack((of_total.to(alpha.dtype), grad_entropy.reshape(-1))).unsqueeze(-1)
-        coefficients = _remainder("R", alpha)
-        for block, (slope_of_total, weight), out in zip(
-            flat.split(rows), row_values.split(rows, dim=1), gradient.split(rows), strict=True
-        ):
-            w = block.add(1.0).reciprocal_()
-            inverse = block.reciprocal()
-            slope = _horner(coefficients, w).addcmul_(inverse, inverse).mul_(w)
-            torch.mul(slope.sub_(slope_of_total), weight, out=out)
-        return gradient.reshape(alpha.shape)
+
+@torch.no_grad()
+def _entropy_gradient(alpha: Tensor, total: Tensor, grad_entropy: Tensor) -> Tensor:
+    """∂H/∂α_k = g'(α_k) - [g'(α_0) + (K - 1)·ψ'(α_0)], times the gradient of H."""
+    num_classes = alpha.shape[-1]
+    w = (total + 1.0).reciprocal_()
+    both = _polynomial(((1, "R"), (num_classes - 1, "Q")), _DEGREE[alpha.dtype], torch.float64, alpha.device)
+    of_total = w * _horner(both, w) + (w + (num_classes - 1)) / total.square()
+
+    flat = alpha.reshape(-1, num_classes)
+    rows = _rows_at_once(flat)
+    gradient = torch.empty_like(flat)
+    row_values = torch.stack((of_total.to(alpha.dtype), grad_entropy.reshape(-1))).unsqueeze(-1)
+    coefficients = _remainder("R", alpha)
+    for block, (slope_of_total, weight), out in zip(
+        flat.split(rows), row_values.split(rows, dim=1), gradient.split(rows), strict=True
+    ):
+        w = block.add(1.0).reciprocal_()
+        inverse = block.reciprocal()
+        slope = _horner(coefficients, w).addcmul_(inverse, inverse).mul_(w)
+        torch.mul(slope.sub_(slope_of_total), weight, out=out)
+    return gradient.reshape(alpha.shape)
 
 
 def _rows_at_once(flat: Tensor) -> int:
@@ -160,18 +159,27 @@ class DirichletDivergence(torch.autograd.Function):
         return _bregman(alpha, beta, shift).sum(-1).sub_(of_total).clamp_min_(0.0)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_divergence: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        alpha, beta = ctx.saved_tensors
-        shift, weight = beta - alpha, grad_divergence.unsqueeze(-1)
-        total_alpha, total_beta, total_shift = (part.sum(-1, keepdim=True) for part in (alpha, beta, shift))
-        of_alpha = of_beta = None
-        if ctx.needs_input_grad[0]:
-            of_alpha = weight * (total_shift * _trigamma(total_alpha) - shift * _trigamma(alpha))
-        if ctx.needs_input_grad[1]:
-            rise_of_total = _digamma_rise(total_alpha, total_beta, total_shift)
-            of_beta = weight * (_digamma_rise(alpha, beta, shift) - rise_of_total)
-        return of_alpha, of_beta
+        sources = (*ctx.saved_tensors, grad_divergence)
+        of_alpha, of_beta = ctx.needs_input_grad
+        return (
+            _only_once(_gradient_in_alpha(*sources), *sources) if of_alpha else None,
+            _only_once(_gradient_in_beta(*sources), *sources) if of_beta else None,
+        )
+
+
+@torch.no_grad()
+def _gradient_in_alpha(alpha: Tensor, beta: Tensor, grad_divergence: Tensor) -> Tensor:
+    shift = beta - alpha
+    total, total_shift = alpha.sum(-1, keepdim=True), shift.sum(-1, keepdim=True)
+    return (total_shift * _trigamma(total) - shift * _trigamma(alpha)) * grad_divergence.unsqueeze(-1)
+
+
+@torch.no_grad()
+def _gradient_in_beta(alpha: Tensor, beta: Tensor, grad_divergence: Tensor) -> Tensor:
+    shift = beta - alpha
+    of_total = _digamma_rise(*(part.sum(-1, keepdim=True) for part in (alpha, beta, shift)))
+    return (_digamma_rise(alpha, beta, shift) - of_total) * grad_divergence.unsqueeze(-1)
 
 
 def _bregman(a: Tensor, b: Tensor, shift: Tensor) -> Tensor:
@@ -219,3 +227,25 @@ def _divided_differences(coefficients: tuple[Tensor, ...], u: Tensor, v: Tensor)
         first = torch.addcmul(value, first, v)
         value = torch.addcmul(coefficient, value, u)
     return first, second
+
+
+def _only_once(gradient: Tensor, *sources: Tensor) -> Tensor:
+    """Under `create_graph=True`, a gradient whose own derivative is an error.
+
+    torch's `once_differentiable` looks at the incoming gradient alone: where that is constant it would let
+    the second derivative through `sources` pass for zero.
+    """
+    if not torch.is_grad_enabled():
+        return gradient
+    result: Tensor = _OnlyOnce.apply(gradient, *sources)
+    return result
+
+
+class _OnlyOnce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *sources: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> None:
+        raise NotImplementedError("entropy and divergence of a belief can be differentiated only once")

@@ -31,7 +31,7 @@ class Attribution:
     label: Int[Tensor, " B"]
 
     @property
-    def total(self) -> Float[Tensor, "B *input"]:
+    def total(self) -> Float[Tensor, B * input]:
         """The whole attribution: the parts summed over the walk."""
         return self.by_expert.sum(0)
 

@@ -75,7 +75,8 @@ class AuditTrail:
             lines.append(
                 f"{step.depth}. {step.node}  (route p={step.route_probability:.2f})\n"
                 f"     evidence      {parts}\n"
-                f"     belief shift  {step.belief_shift:.3g} nats, entropy {step.entropy:.4g}, vacuity {step.vacuity:.3g}\n"
+                f"     belief shift  {step.belief_shift:.3g} nats, entropy {step.entropy:.4g}, "
+                f"vacuity {step.vacuity:.3g}\n"
                 f"     prediction    {name(step.prediction)}  ({step.confidence:.1%})"
             )
         return "\n".join(lines)

@@ -1,16 +1,20 @@
 """How close is this input to what the model has seen? A factor in (0, 1] on all evidence.
 
-Evidence alone does not see the unknown: an expert is a linear map, and far from the data it extrapolates with full
-confidence. So evidence is scaled by how plausible the oracle `h` is under the training features: near them the factor
-is 1 and nothing changes, far from them it falls towards 0, alpha falls back to the prior and the vacuity rises to 1.
-That makes the paper's Corollary 1 (unknown inputs elicit near-zero evidence) true by construction; strict positivity,
-and with it Theorem 1, stays.
+Evidence alone does not see the unknown: an expert is a linear map, and far from the data it extrapolates with
+full confidence. So evidence is scaled by how plausible the oracle `h` is under the training features: near them
+the factor is 1 and nothing changes, far from them it falls towards 0, alpha falls back to the prior and the
+vacuity rises to 1. That makes the paper's Corollary 1 (unknown inputs elicit near-zero evidence) true by
+construction; strict positivity, and with it Theorem 1, stays.
 
 The distance is Mahalanobis to the nearest class mean, with one covariance for all classes. Directions that the
-training data hardly uses count too, through one shared residual variance: that is where the unknown often shows.
+training data hardly use count too: that is where the unknown often shows. How far they may be trusted follows
+from the amount of data, by shrinking the covariance (oracle approximating shrinkage, Chen et al. 2010): with
+fewer features than dimensions it is mostly the plain distance, with many it is the covariance itself.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from jaxtyping import Float, Int
@@ -19,19 +23,26 @@ from torch.nn import functional as F
 
 from nbsr_core.errors import InputError, NotFittedError
 
+FEWEST_FEATURES = 20
+FOLDS = 5
+
+# Thresholds and spreads below these would only measure rounding: training features without any variation.
+SMALLEST_THRESHOLD = 0.1
+SMALLEST_SPREAD = 0.01
+
 
 class DensityFactor(nn.Module):
     """`factor(h) = exp(-((d(h) - threshold) / spread)^2 / 2)` beyond the threshold, 1 within it.
 
-    Threshold and spread come from training features that were kept out of the fit of means and covariance, so that
-    they say how far *new* data of the same kind lies.
+    The threshold is the distance that new data of the known kind rarely exceed. The spread is a third of the way
+    from their median to the threshold: as far again beyond the threshold, and 1% of the evidence is left.
 
     Args:
         oracle_dim: size d of the oracle.
-        directions: principal directions that get a variance of their own (at most d); the rest share one.
-        normalise: project `h` to the unit sphere first (right for deep image features, whose length varies wildly).
+        directions: principal directions with a variance of their own (all unless told); the rest share one.
+        normalise: project `h` to the unit sphere first (for deep image features, whose length varies wildly).
         quantile: share of new in-distribution data that shall keep its evidence whole.
-        floor: smallest factor. Not lower, or float32 would round the evidence of a doubted input to nothing.
+        floor: smallest factor. It leaves evidence positive, and of the largest (e^15) next to nothing.
     """
 
     def __init__(
@@ -41,69 +52,105 @@ class DensityFactor(nn.Module):
         directions: int | None = None,
         normalise: bool = False,
         quantile: float = 0.99,
-        floor: float = 1e-6,
+        floor: float = 1e-9,
     ) -> None:
         super().__init__()
         directions = oracle_dim if directions is None else directions
+        if oracle_dim < 1:
+            raise InputError(f"oracle_dim must be at least 1, got {oracle_dim}")
         if not 1 <= directions <= oracle_dim:
-            raise InputError(f"density directions must lie in 1..{oracle_dim} (the oracle's size), got {directions}")
-        if not 0.5 <= quantile < 1:
-            raise InputError(f"density quantile must lie in [0.5, 1), got {quantile}")
+            raise InputError(f"density directions must lie in 1..{oracle_dim} (oracle_dim), got {directions}")
+        if not 0.5 < quantile < 1:
+            raise InputError(f"density quantile must lie in (0.5, 1), got {quantile}")
         if not 0 < floor < 1:
             raise InputError(f"density floor must lie in (0, 1), got {floor}")
         self.directions, self.normalise, self.quantile, self.floor = directions, normalise, quantile, floor
-        self.register_buffer("whitening", torch.zeros(oracle_dim, oracle_dim))
-        self.register_buffer("means", torch.zeros(0, oracle_dim))
-        self.register_buffer("threshold", torch.tensor(float("nan")))
-        self.register_buffer("spread", torch.tensor(float("nan")))
+        self.centre: Tensor
         self.whitening: Tensor
         self.means: Tensor
         self.threshold: Tensor
         self.spread: Tensor
+        self.register_buffer("centre", torch.zeros(oracle_dim))
+        self.register_buffer("whitening", torch.zeros(oracle_dim, oracle_dim))
+        self.register_buffer("means", torch.zeros(0, oracle_dim))
+        self.register_buffer("threshold", torch.tensor(math.nan))
+        self.register_buffer("spread", torch.tensor(math.nan))
 
     @property
     def fitted(self) -> bool:
         return self.means.shape[0] > 0
 
     @torch.no_grad()
-    def fit(self, h: Float[Tensor, "N d"], y: Int[Tensor, " N"] | None = None) -> DensityFactor:
-        """Learn where the training features lie. With labels, close means close to the features of *some* class."""
-        self._check(h)
-        if h.shape[0] < 20:
-            raise InputError(f"a density factor needs at least 20 training features, got {h.shape[0]}")
-        features = self._place(h.double())
-        labels = torch.zeros(len(h), dtype=torch.int64, device=h.device) if y is None else y.long()
-        kept_out = torch.arange(len(h), device=h.device) % 5 == 4
-        self._fit_shape(features[~kept_out], labels[~kept_out])
-        distance = self._distance(features[kept_out])
-        median, threshold = torch.quantile(distance, torch.tensor([0.5, self.quantile], dtype=torch.float64)).tolist()
-        self._fit_shape(features, labels)
+    def fit(
+        self,
+        h: Float[Tensor, "N d"],
+        y: Int[Tensor, " N"] | None = None,
+        *,
+        fresh: Float[Tensor, "M d"] | None = None,
+    ) -> DensityFactor:
+        """Learn where the training features lie, and how far from them new data of the same kind do.
+
+        Args:
+            h: training features.
+            y: their labels; with them, close means close to the features of *some* class.
+            fresh: features of data on which the backbone was not trained (the validation split), to set threshold
+                and spread. Without them, each fifth of `h` is measured against the other four; a backbone that
+                overfits packs `h` closer than new data, and more than `1 - quantile` of those is doubted then.
+        """
+        self._check("training features", h, FEWEST_FEATURES)
+        if y is not None and y.shape != h.shape[:1]:
+            raise InputError(f"labels must have shape [{len(h)}] like the features, got {list(y.shape)}")
+        labels = torch.zeros(len(h), dtype=torch.int64) if y is None else y
+        labels, features = labels.long().to(h.device), self._place(h.double())
+        if fresh is None:
+            held_out = self._cross_fitted_distances(features, labels)
+            self._fit_shape(features, labels)
+        else:
+            self._check("fresh features", fresh, FEWEST_FEATURES)
+            self._fit_shape(features, labels)
+            held_out = self._distance(self._place(fresh.to(features)))
+        # The rank above which the next sample of the same kind lies with a chance of at most 1 - quantile.
+        rank = min(math.ceil((len(held_out) + 1) * self.quantile), len(held_out))
+        threshold = max(float(held_out.kthvalue(rank).values), SMALLEST_THRESHOLD)
         self.threshold.fill_(threshold)
-        self.spread.fill_(max(threshold - median, 1e-3 * max(threshold, 1e-12)))
+        self.spread.fill_(max((threshold - float(held_out.median())) / 3, SMALLEST_SPREAD))
         return self
 
+    def _cross_fitted_distances(self, features: Float[Tensor, "N d"], labels: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """Distance of each row from a shape that was fitted without it, every class spread over all folds."""
+        fold = torch.empty_like(labels)
+        fold[labels.argsort(stable=True)] = torch.arange(len(labels), device=labels.device) % FOLDS
+        distances = []
+        for left_out in range(FOLDS):
+            inside = fold != left_out
+            self._fit_shape(features[inside], labels[inside])
+            distances.append(self._distance(features[~inside]))
+        return torch.cat(distances)
+
     def _fit_shape(self, features: Float[Tensor, "N d"], labels: Int[Tensor, " N"]) -> None:
+        """Class means and the whitening of what varies within classes."""
+        size, dim = features.shape
         classes, index = labels.unique(return_inverse=True)
-        sums = features.new_zeros(len(classes), features.shape[1]).index_add_(0, index, features)
+        sums = features.new_zeros(len(classes), dim).index_add_(0, index, features)
         means = sums / index.bincount(minlength=len(classes)).unsqueeze(1)
-        centred = features - means[index]
-        variances, axes = torch.linalg.eigh(centred.T @ centred / len(features))
+        within = features - means[index]
+        freedom = max(size - len(classes), 1)
+        variances, axes = torch.linalg.eigh(within.T @ within / freedom)
         variances, axes = variances.flip(0).clamp_min(0), axes.flip(1)
-        # A direction that training never used must not be infinitely telling: it gets a small share of the total.
-        smallest = variances.mean().clamp_min(1e-12) * 1e-3
-        residual = variances[self.directions :]
-        scale = variances.clone()
-        if len(residual):
-            scale[self.directions :] = residual.mean()
-        whitening = axes / scale.clamp_min(smallest).sqrt()
-        self.whitening = whitening.to(self.threshold.dtype)
-        self.means = (means @ whitening).to(self.threshold.dtype)
+        variances = _shrunk(variances, freedom)
+        if self.directions < dim:
+            variances[self.directions :] = variances[self.directions :].mean()
+        centre = features.mean(0)
+        rounding = 1e-6 * (features - centre).square().mean() + 1e-10 * centre.square().mean() + 1e-12
+        whitening = axes / variances.clamp_min(rounding).sqrt()
+        self.centre, self.whitening = centre.to(self.threshold), whitening.to(self.threshold)
+        self.means = ((means - centre) @ whitening).to(self.threshold)
 
     def distance(self, h: Float[Tensor, "N d"]) -> Float[Tensor, " N"]:
-        """Mahalanobis distance of each oracle to the nearest class mean, divided by sqrt(d): about 1 on known data."""
+        """Mahalanobis distance of each oracle to the nearest class mean over sqrt(d): about 1 on known data."""
         if not self.fitted:
             raise NotFittedError("the density factor was not fitted: call model.fit_density(features) first")
-        self._check(h)
+        self._check("features", h, 0)
         return self._distance(self._place(h))
 
     def forward(self, h: Float[Tensor, "N d"]) -> Float[Tensor, " N"]:
@@ -115,19 +162,32 @@ class DensityFactor(nn.Module):
         return F.normalize(h, dim=-1) if self.normalise else h
 
     def _distance(self, features: Float[Tensor, "N d"]) -> Float[Tensor, " N"]:
-        white = features.to(self.whitening.dtype) @ self.whitening
-        squared = white.square().sum(-1, keepdim=True) - 2 * white @ self.means.T + self.means.square().sum(-1)
-        nearest = squared.min(-1).values.clamp_min(1e-12)
-        return (nearest / features.shape[1]).sqrt()
+        white = (features.to(self.centre) - self.centre) @ self.whitening
+        # The product only finds the nearest mean; its own value would be a difference of large numbers.
+        nearest = (self.means.square().sum(-1) - 2 * white @ self.means.T).argmin(-1)
+        return (white - self.means[nearest]).square().mean(-1).clamp_min(1e-12).sqrt()
 
-    def _check(self, h: Tensor) -> None:
+    def _check(self, what: str, h: Tensor, fewest: int) -> None:
         size = self.whitening.shape[0]
         if h.ndim != 2 or h.shape[1] != size:
-            raise InputError(f"features must have shape [N, {size}], got {list(h.shape)}")
+            raise InputError(f"{what} must have shape [N, {size}], got {list(h.shape)}")
+        if h.shape[0] < fewest:
+            raise InputError(f"a density factor needs at least {fewest} {what}, got {h.shape[0]}")
+        if fewest and not bool(h.isfinite().all()):
+            raise InputError(f"{what} must be finite, got NaN or infinity")
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: object) -> None:
         """The number of classes is learned: take the shape of the means from what is loaded."""
         means = state_dict.get(prefix + "means")
-        if means is not None:
-            self.means = self.means.new_empty(means.shape)
+        if means is not None and means.ndim == 2:
+            self.means = self.means.new_zeros(len(means), self.means.shape[1])
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _shrunk(variances: Float[Tensor, " d"], freedom: int) -> Float[Tensor, " d"]:
+    """Eigenvalues of a covariance drawn towards their mean, as far as `freedom` samples leave them in doubt."""
+    dim, total, squares = len(variances), variances.sum(), variances.square().sum()
+    doubt = (1 - 2 / dim) * squares + total.square()
+    signal = (freedom + 1 - 2 / dim) * (squares - total.square() / dim)
+    weight = (doubt / signal.clamp_min(1e-300)).clamp(max=1.0)
+    return (1 - weight) * variances + weight * variances.mean()

@@ -44,7 +44,7 @@ def prior(
     """
     if num_classes < 2:
         raise InputError(f"num_classes must be at least 2, got {num_classes}")
-    weight = _checked_weight(num_classes if weight is None else weight, "weight")
+    weight = _checked_weight(float(num_classes) if weight is None else weight, "weight")
     dtype = dtype or torch.get_default_dtype()
     if base_rate is None:
         return torch.full((num_classes,), weight / num_classes, dtype=dtype, device=device)
@@ -87,9 +87,7 @@ def variance(alpha: Float[Tensor, "*batch K"], *, validate_args: bool = True) ->
     return _variance(alpha.double()).to(alpha.dtype)
 
 
-def covariance(
-    alpha: Float[Tensor, "*batch K"], *, validate_args: bool = True
-) -> Float[Tensor, "*batch K K"]:
+def covariance(alpha: Float[Tensor, "*batch K"], *, validate_args: bool = True) -> Float[Tensor, "*batch K K"]:
     """Cov[p_i, p_j] = -alpha_i alpha_j / (alpha_0² (alpha_0 + 1)) for i ≠ j (paper, eq. Dirichlet_cov).
 
     The diagonal holds the variances. Every row sums to 0: what one class gains, the others lose.
@@ -157,9 +155,7 @@ def kl_divergence(
     return result.to(torch.promote_types(alpha.dtype, beta.dtype))
 
 
-def categorical_entropy(
-    alpha: Float[Tensor, "*batch K"], *, validate_args: bool = True
-) -> Float[Tensor, "*batch"]:
+def categorical_entropy(alpha: Float[Tensor, "*batch K"], *, validate_args: bool = True) -> Float[Tensor, "*batch"]:
     """Shannon entropy of the expected categorical E[p] in nats, between 0 and ln K.
 
     In float64: the share of a dominant class may be 1 - 1e-8, and its distance from 1 is what counts.
@@ -175,8 +171,8 @@ def vacuity(
 ) -> Float[Tensor, "*batch"]:
     """The mass W / alpha_0 that no evidence backs (paper, eq. uncertainty_Dirichlet); W = K unless told."""
     total = precision(alpha, validate_args=validate_args)
-    weight = _checked_weight(alpha.shape[-1] if prior_weight is None else prior_weight, "prior_weight")
-    return torch.full_like(total, weight) / total
+    weight = float(alpha.shape[-1]) if prior_weight is None else prior_weight
+    return torch.full_like(total, _checked_weight(weight, "prior_weight")) / total
 
 
 def belief_masses(
@@ -238,4 +234,4 @@ def _check_pair(first: Tensor, second: Tensor, first_name: str, second_name: str
 def _checked_weight(weight: float, name: str) -> float:
     if not 0.0 < weight < math.inf:
         raise InputError(f"{name} must be finite and above 0, got {weight}")
-    return float(weight)
+    return weight

@@ -1,13 +1,13 @@
 """Many small linear maps, one batch: every row goes through the map of the node where it stands.
 
 The routers and experts of a level have the same shape, so they are held as one stacked tensor `[slots, out, in]`.
-Three ways lead through such a bank, and no one of them wins everywhere:
+Several ways lead through such a bank, and no one of them wins everywhere on a CPU:
 
-* gathering a weight matrix for each row and a batched product: slowest by far on a CPU, so it is not here;
-* *wide*: one product with all slots side by side, then each row keeps its own part. Wasteful in arithmetic
-  (`slots` times too much), unbeatable in calls: right for a few nodes and a small batch;
-* *segmented*: rows sorted by slot, one product for each slot that is visited, written in place. Exact in arithmetic,
-  one call a visited slot, whatever the number of slots that exist: right for everything else.
+* gathering a weight matrix for each *row* and a batched product: slowest by far, so it is not here;
+* *padded*: rows are placed into one table a visited slot, filled up with zeros to the size of the fullest, and one
+  batched product does the rest. Few calls, some wasted arithmetic: right for small batches;
+* *segmented*: rows sorted by slot, one product for each visited slot, written in place. Exact in arithmetic, one call a
+  visited slot, whatever the number of slots that exist: right for everything else.
 
 A `Layout` holds that choice for one level. The walk reorders its rows once a level if the layout asks for it, and then
 every bank of that level runs over neighbouring rows without another copy.
@@ -24,8 +24,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-# One extra call into torch costs about as much as this many multiply-adds (measured by `benchmarks/dispatch.py`).
-MACS_PER_CALL = 400_000
+# What one more product costs beyond its arithmetic, in multiply-adds (measured by `benchmarks/dispatch.py`).
+MACS_PER_CALL = 500_000
 
 
 @dataclass(frozen=True)
@@ -34,42 +34,57 @@ class Layout:
 
     Attributes:
         order: the permutation that sorts rows by slot, or None where rows may stay as they are.
-        slots: slot of each row, after the permutation; None when all rows share the single slot 0.
-        segments: (slot, start, stop) of each visited slot for the segmented way; None for the wide way.
+        visited: the slots that have rows, rising.
+        starts: segmented: where the rows of each visited slot start, and at last where they all end.
+        place: padded: where each row goes in the tables `[visited * capacity]`.
+        capacity: padded: rows of a table.
     """
 
     order: Int[Tensor, " B"] | None
-    slots: Int[Tensor, " B"] | None
-    segments: tuple[tuple[int, int, int], ...] | None
+    visited: tuple[int, ...]
+    starts: tuple[int, ...]
+    place: Int[Tensor, " B"] | None = None
+    capacity: int = 0
 
     @staticmethod
     def single(rows: int) -> Layout:
         """All rows stand at the one node there is."""
-        return Layout(order=None, slots=None, segments=((0, 0, rows),))
+        return Layout(None, (0,), (0, rows))
 
     @staticmethod
     def of(slots: Int[Tensor, " B"], num_slots: int, macs_per_row: int) -> Layout:
-        """Choose the way through a bank of `num_slots` maps of `macs_per_row` multiply-adds each."""
+        """Choose the way through a bank of `num_slots` maps of `macs_per_row` multiply-adds each.
+
+        Sorting is stable, so that equal input gives equal order on every machine.
+        """
         rows = slots.shape[0]
         if num_slots == 1:
             return Layout.single(rows)
-        wasted = (num_slots - 1) * rows * macs_per_row
-        if wasted < min(num_slots, rows) * MACS_PER_CALL:
-            return Layout(order=None, slots=slots, segments=None)
-        return Layout.segmented(slots, num_slots)
+        ordered, order = torch.sort(slots, stable=True)
+        counts = torch.bincount(slots, minlength=num_slots)
+        visited, sizes = [], []
+        for slot, size in enumerate(counts.tolist()):
+            if size:
+                visited.append(slot)
+                sizes.append(size)
+        capacity = max(sizes, default=0)
+        wasted = (len(visited) * capacity - rows) * macs_per_row
+        copied = 0 if len(visited) == num_slots else len(visited) * macs_per_row
+        if wasted + copied < (len(visited) - 1) * MACS_PER_CALL:
+            rank = torch.arange(rows, device=slots.device) - (counts.cumsum(0) - counts).index_select(0, ordered)
+            table = torch.tensor(visited, device=slots.device) if copied else None
+            position = ordered if table is None else torch.searchsorted(table, ordered)
+            place = torch.empty_like(order).index_copy_(0, order, position * capacity + rank)
+            return Layout(None, tuple(visited), (), place, capacity)
+        starts = [0]
+        for size in sizes:
+            starts.append(starts[-1] + size)
+        return Layout(order, tuple(visited), tuple(starts))
 
-    @staticmethod
-    def segmented(slots: Int[Tensor, " B"], num_slots: int) -> Layout:
-        """Sort rows by slot; the sort is stable, so that equal input gives equal order on every machine."""
-        keys = slots.to(torch.int16) if num_slots < 2**15 else slots
-        ordered, order = torch.sort(keys, stable=True)
-        ordered = ordered.long()
-        visited, counts = torch.unique_consecutive(ordered, return_counts=True)
-        segments, start = [], 0
-        for slot, count in zip(visited.tolist(), counts.tolist(), strict=True):
-            segments.append((slot, start, start + count))
-            start += count
-        return Layout(order=order, slots=ordered, segments=tuple(segments))
+    @property
+    def segments(self) -> zip[tuple[int, int, int]]:
+        """(slot, start, stop) of each visited slot."""
+        return zip(self.visited, self.starts, self.starts[1:], strict=False)
 
 
 class StackedLinear(nn.Module):
@@ -89,39 +104,41 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(slots, out_features).uniform_(-bound, bound)) if bias else None
 
     @property
+    def slots(self) -> int:
+        return self.weight.shape[0]
+
+    @property
     def macs(self) -> int:
         """Multiply-adds for one row."""
         return self.weight.shape[1] * self.weight.shape[2]
 
     def forward(self, x: Float[Tensor, "B inp"], layout: Layout) -> Float[Tensor, "B out"]:
-        weight, bias = self.weight, self.bias
+        weight: Tensor = self.weight
+        bias: Tensor | None = self.bias
         if torch.is_autocast_enabled(x.device.type):
             dtype = torch.get_autocast_dtype(x.device.type)
             x, weight = x.to(dtype), weight.to(dtype)
             bias = None if bias is None else bias.to(dtype)
         if weight.shape[0] == 1:
             return nn.functional.linear(x, weight[0], None if bias is None else bias[0])
-        result: Tensor
-        if layout.segments is None:
-            result = _WideLinear.apply(x, weight, bias, layout.slots)
-        else:
-            result = _SegmentedLinear.apply(x, weight, bias, layout.segments)
+        way = _SegmentedLinear if layout.place is None else _PaddedLinear
+        result: Tensor = way.apply(x, weight, bias, layout)
         return result
 
     def every_slot(self, x: Float[Tensor, "B inp"]) -> Float[Tensor, "B slots out"]:
         """All maps on all rows, for soft routing, where every node is on the path."""
-        slots, out, _ = self.weight.shape
         bias = None if self.bias is None else self.bias.flatten()
-        return nn.functional.linear(x, self.weight.flatten(0, 1), bias).unflatten(1, (slots, out))
+        every: Tensor = nn.functional.linear(x, self.weight.flatten(0, 1), bias)
+        return every.view(x.shape[0], *self.weight.shape[:2])
 
-    def selected(self, slots: Int[Tensor, " kept"]) -> StackedLinear:
-        """A smaller bank with copies of some of the maps (pruning)."""
-        kept = StackedLinear(len(slots), self.weight.shape[2], self.weight.shape[1], bias=self.bias is not None)
-        with torch.no_grad():
-            kept.weight.copy_(self.weight[slots])
-            if self.bias is not None and kept.bias is not None:
-                kept.bias.copy_(self.bias[slots])
-        return kept
+    @torch.no_grad()
+    def copy_slot(self, to: int, source: StackedLinear, slot: int, outputs: list[int] | None = None) -> None:
+        """Take over one map of another bank, or some of its outputs as the first ones of this map (pruning)."""
+        kept = slice(None) if outputs is None else torch.tensor(outputs, device=self.weight.device)
+        count = slice(None) if outputs is None else slice(len(outputs))
+        self.weight[to, count] = source.weight[slot, kept]
+        if self.bias is not None and source.bias is not None:
+            self.bias[to, count] = source.bias[slot, kept]
 
     def extra_repr(self) -> str:
         slots, out, inp = self.weight.shape
@@ -132,13 +149,11 @@ class _SegmentedLinear(torch.autograd.Function):
     """One product a visited slot over neighbouring rows; slots that nobody visits get a gradient of exactly zero."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, segments: tuple[tuple[int, int, int], ...]
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layout: Layout) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.segments, ctx.has_bias = segments, bias is not None
+        ctx.layout, ctx.has_bias = layout, bias is not None
         out = x.new_empty(x.shape[0], weight.shape[1])
-        for slot, start, stop in segments:
+        for slot, start, stop in layout.segments:
             if bias is None:
                 torch.mm(x[start:stop], weight[slot].t(), out=out[start:stop])
             else:
@@ -150,12 +165,10 @@ class _SegmentedLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         grad = grad.contiguous()
-        need_x, need_weight = ctx.needs_input_grad[0], ctx.needs_input_grad[1]
-        need_bias = ctx.has_bias and ctx.needs_input_grad[2]
-        grad_x = torch.empty_like(x) if need_x else None
-        grad_weight = torch.zeros_like(weight) if need_weight else None
-        grad_bias = weight.new_zeros(weight.shape[:2]) if need_bias else None
-        for slot, start, stop in ctx.segments:
+        grad_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        grad_bias = weight.new_zeros(weight.shape[:2]) if ctx.has_bias and ctx.needs_input_grad[2] else None
+        for slot, start, stop in ctx.layout.segments:
             part = grad[start:stop]
             if grad_x is not None:
                 torch.mm(part, weight[slot], out=grad_x[start:stop])
@@ -166,28 +179,55 @@ class _SegmentedLinear(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, None
 
 
-class _WideLinear(torch.autograd.Function):
-    """One product with all slots side by side; each row keeps the part of its own slot."""
+class _PaddedLinear(torch.autograd.Function):
+    """One batched product over tables of rows; the zeros that fill a table up add nothing to any gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, slots: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight, slots)
-        ctx.has_bias = bias is not None
-        num_slots, out_features, _ = weight.shape
-        flat = weight.flatten(0, 1).t()
-        every = torch.mm(x, flat) if bias is None else torch.addmm(bias.flatten(), x, flat)
-        index = slots.view(-1, 1, 1).expand(-1, 1, out_features)
-        return every.view(-1, num_slots, out_features).gather(1, index).squeeze(1)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layout: Layout) -> Tensor:
+        visited = len(layout.visited)
+        slots = None if visited == weight.shape[0] else torch.tensor(layout.visited, device=x.device)
+        maps = weight if slots is None else weight.index_select(0, slots)
+        table = _tabled(x, layout)
+        if bias is None:
+            out = torch.bmm(table, maps.transpose(1, 2))
+        else:
+            shift = bias if slots is None else bias.index_select(0, slots)
+            out = torch.baddbmm(shift.unsqueeze(1), table, maps.transpose(1, 2))
+        ctx.save_for_backward(table, maps, slots)
+        ctx.layout, ctx.shape, ctx.has_bias = layout, weight.shape, bias is not None
+        return _untabled(out, layout)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        x, weight, slots = ctx.saved_tensors
-        num_slots, out_features, in_features = weight.shape
-        spread = grad.new_zeros(grad.shape[0], num_slots, out_features)
-        spread.scatter_(1, slots.view(-1, 1, 1).expand(-1, 1, out_features), grad.unsqueeze(1))
-        flat = spread.flatten(1)
-        grad_x = flat @ weight.flatten(0, 1) if ctx.needs_input_grad[0] else None
-        grad_weight = (flat.t() @ x).view_as(weight) if ctx.needs_input_grad[1] else None
-        grad_bias = flat.sum(0).view(num_slots, out_features) if ctx.has_bias and ctx.needs_input_grad[2] else None
+        table, maps, slots = ctx.saved_tensors
+        tabled_grad = _tabled(grad, ctx.layout)
+        grad_x = grad_weight = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            grad_x = _untabled(torch.bmm(tabled_grad, maps), ctx.layout)
+        if ctx.needs_input_grad[1]:
+            grad_weight = _among_all(torch.bmm(tabled_grad.transpose(1, 2), table), slots, ctx.shape[0])
+        if ctx.has_bias and ctx.needs_input_grad[2]:
+            grad_bias = _among_all(tabled_grad.sum(1), slots, ctx.shape[0])
         return grad_x, grad_weight, grad_bias, None
+
+
+def _tabled(rows: Tensor, layout: Layout) -> Tensor:
+    """Rows placed into one zero-filled table a visited slot, [visited, capacity, features]."""
+    assert layout.place is not None
+    size, visited = rows.shape[1], len(layout.visited)
+    table = rows.new_zeros(visited * layout.capacity, size).index_copy_(0, layout.place, rows)
+    return table.view(visited, layout.capacity, size)
+
+
+def _untabled(table: Tensor, layout: Layout) -> Tensor:
+    """Rows back from their tables, without what filled them up."""
+    assert layout.place is not None
+    return table.flatten(0, 1).index_select(0, layout.place)
+
+
+def _among_all(part: Tensor, slots: Tensor | None, num_slots: int) -> Tensor:
+    """Gradients of the visited slots at their places among all, zero elsewhere."""
+    if slots is None:
+        return part
+    return part.new_zeros(num_slots, *part.shape[1:]).index_copy_(0, slots, part)

@@ -38,9 +38,7 @@ def is_vacuous(eta: float, prior: Float[Tensor, " K"]) -> bool:
     return bool(dirichlet.entropy(prior) < eta)
 
 
-def first_below(
-    entropy: Float[Tensor, "T B"], eta: float, length: Int[Tensor, " B"]
-) -> Int[Tensor, " B"]:
+def first_below(entropy: Float[Tensor, "T B"], eta: float, length: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """First depth (1-based) at which entropy < eta, but no deeper than each walk goes."""
     below = entropy < eta
     never = below.shape[0]

@@ -1,4 +1,4 @@
-"""Experts extract evidence, routers ask whom to consult next; both are banks of small networks over the oracle `h`.
+"""Experts: banks of small networks that extract evidence from the oracle `h`.
 
 Evidence must be strictly positive (Theorem 1 rests on it alone). Three activations keep that promise, and differ in
 the *epistemic capacity* that they give an expert:
@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -20,19 +21,19 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nbsr_core._modules import ModulesOf
 from nbsr_core.dispatch import Layout, StackedLinear
 from nbsr_core.errors import InputError
 from nbsr_core.routing import check_choice
 
 Activation = Literal["softplus", "sigmoid", "exp"]
-BeliefInput = Literal["alpha", "log", "mean", "none"]
 
 # Smaller evidence would round to zero in float32, and zero is not positive.
 SMALLEST_EVIDENCE = 1e-30
 DEFAULT_EXP_BOUND = math.exp(15.0)
 
 
-def _check_hidden(owner: str, hidden: tuple[int, ...]) -> None:
+def check_hidden(owner: str, hidden: tuple[int, ...]) -> None:
     if any(not isinstance(size, int) or size < 1 for size in hidden):
         raise InputError(f"{owner} hidden sizes must be integers >= 1, got {hidden!r}")
 
@@ -55,7 +56,7 @@ class ExpertSpec:
 
     def __post_init__(self) -> None:
         check_choice("expert activation", self.activation, Activation)
-        _check_hidden("expert", self.hidden)
+        check_hidden("expert", self.hidden)
         if self.activation == "softplus" and self.bound is not None:
             raise InputError(f"softplus evidence is unbounded: drop bound={self.bound!r} or choose sigmoid or exp")
         if self.activation == "sigmoid" and self.bound is None:
@@ -71,7 +72,9 @@ class ExpertSpec:
             limit = math.log(self.bound or DEFAULT_EXP_BOUND)
             return z.clamp(-limit, limit).exp()
         positive = F.softplus(z) if self.activation == "softplus" else torch.sigmoid(z) * (self.bound or 1.0)
-        return positive.clamp_min(SMALLEST_EVIDENCE)
+        with torch.no_grad():  # where this lifts a value, its gradient has long been zero
+            positive.clamp_min_(SMALLEST_EVIDENCE)
+        return positive
 
 
 class ExpertBank(nn.Module):
@@ -81,28 +84,23 @@ class ExpertBank(nn.Module):
         super().__init__()
         self.spec = spec
         sizes = (oracle_dim, *spec.hidden, num_classes)
-        self.layers = nn.ModuleList(
-            StackedLinear(slots, a, b, bias=spec.bias) for a, b in zip(sizes, sizes[1:], strict=False)
-        )
+        self.layers = ModulesOf[StackedLinear](StackedLinear(slots, a, b, bias=spec.bias) for a, b in pairwise(sizes))
 
     @property
     def macs(self) -> int:
-        return sum(layer.macs for layer in self.layers if isinstance(layer, StackedLinear))
+        return sum(layer.macs for layer in self.layers)
 
     def forward(self, h: Float[Tensor, "B d"], layout: Layout) -> Float[Tensor, "B K"]:
-        z = self.layers[0](h, layout)
-        for layer in self.layers[1:]:
-            z = layer(torch.relu(z), layout)
+        z = h
+        for index, layer in enumerate(self.layers):
+            z = layer(torch.relu(z) if index else z, layout)
         return self.spec.activate(z)
 
     def every_slot(self, h: Float[Tensor, "B d"]) -> Float[Tensor, "B slots K"]:
         """Evidence of all experts for all rows (soft routing)."""
         if not self.spec.hidden:
-            first = self.layers[0]
-            assert isinstance(first, StackedLinear)
-            return self.spec.activate(first.every_slot(h))
-        slots = self.layers[0].weight.shape[0]
-        alone = [Layout(None, None, ((slot, 0, h.shape[0]),)) for slot in range(slots)]
+            return self.spec.activate(self.layers[0].every_slot(h))
+        alone = [Layout(None, (slot,), (0, h.shape[0])) for slot in range(self.layers[0].slots)]
         return torch.stack([self(h, layout) for layout in alone], dim=1)
 
 
@@ -121,18 +119,16 @@ class LevelExperts(nn.Module):
         self.slot_of_node: Tensor
         self.register_buffer("bank_of_node", bank_of_node, persistent=False)
         self.register_buffer("slot_of_node", slot_of_node, persistent=False)
-        self.banks = nn.ModuleList(
+        self.banks = ModulesOf[ExpertBank](
             ExpertBank(int((bank_of_node == i).sum()), oracle_dim, num_classes, spec) for i, spec in enumerate(distinct)
         )
 
     @property
     def macs(self) -> int:
         """Multiply-adds for one row at the dearest expert."""
-        return max(bank.macs for bank in self.banks if isinstance(bank, ExpertBank))
+        return max(bank.macs for bank in self.banks)
 
-    def forward(
-        self, h: Float[Tensor, "B d"], position: Int[Tensor, " B"], layout: Layout
-    ) -> Float[Tensor, "B K"]:
+    def forward(self, h: Float[Tensor, "B d"], position: Int[Tensor, " B"], layout: Layout) -> Float[Tensor, "B K"]:
         """Evidence of each row's own expert; `position` is the node's place in its level, `layout` follows it."""
         if len(self.banks) == 1:
             evidence: Tensor = self.banks[0](h, layout)
@@ -140,90 +136,24 @@ class LevelExperts(nn.Module):
         bank_of_row = self.bank_of_node[position]
         parts, rows_of_parts = [], []
         for index, bank in enumerate(self.banks):
-            assert isinstance(bank, ExpertBank)
             rows = (bank_of_row == index).nonzero().squeeze(1)
             slots = self.slot_of_node[position[rows]]
-            own = Layout.of(slots, bank.layers[0].weight.shape[0], bank.macs)
+            own = Layout.of(slots, bank.layers[0].slots, bank.macs)
             rows = rows if own.order is None else rows[own.order]
-            parts.append(bank(h[rows], own))
+            parts.append(bank(h.index_select(0, rows), own))
             rows_of_parts.append(rows)
         return torch.cat(parts)[torch.argsort(torch.cat(rows_of_parts))]
 
     def every_expert(self, h: Float[Tensor, "B d"]) -> Float[Tensor, "B nodes K"]:
         """Evidence of all experts of the level for all rows (soft routing)."""
-        parts = [bank.every_slot(h) for bank in self.banks if isinstance(bank, ExpertBank)]
+        parts = [bank.every_slot(h) for bank in self.banks]
         by_bank = torch.cat(parts, dim=1)
         offset = torch.tensor([0, *(part.shape[1] for part in parts[:-1])], device=h.device).cumsum(0)
         return by_bank[:, offset[self.bank_of_node] + self.slot_of_node]
 
-
-@dataclass(frozen=True)
-class RouterSpec:
-    """How a router scores its children from `[h, alpha, eps]` (paper, Eq. router).
-
-    Attributes:
-        hidden: sizes of ReLU layers; empty for a linear router.
-        bias: whether the layers have biases.
-        belief: how the belief enters: as it is (the paper), its logarithm (steadier where evidence is exponential),
-            its mean, or not at all.
-    """
-
-    hidden: tuple[int, ...] = (64,)
-    bias: bool = True
-    belief: BeliefInput = "alpha"
-
-    def __post_init__(self) -> None:
-        check_choice("router belief", self.belief, BeliefInput)
-        _check_hidden("router", self.hidden)
-
-    def describe(self, alpha: Float[Tensor, "*B K"]) -> Float[Tensor, "*B K"]:
-        """The belief as the router sees it."""
-        if self.belief == "log":
-            return alpha.log()
-        if self.belief == "mean":
-            return alpha / alpha.sum(-1, keepdim=True)
-        return alpha
-
-
-class RouterBank(nn.Module):
-    """The routers of one level. Each input has its own first matrix, which saves concatenating them."""
-
-    def __init__(
-        self, slots: int, oracle_dim: int, num_classes: int, side_dim: int, children: int, spec: RouterSpec
-    ) -> None:
-        super().__init__()
-        self.spec = spec
-        belief_dim = 0 if spec.belief == "none" else num_classes
-        fan_in = oracle_dim + belief_dim + side_dim
-        first, *rest = (*spec.hidden, children)
-        self.from_oracle = StackedLinear(slots, oracle_dim, first, bias=spec.bias, fan_in=fan_in)
-        self.from_belief = (
-            StackedLinear(slots, belief_dim, first, bias=False, fan_in=fan_in) if belief_dim else None
-        )
-        self.from_side = StackedLinear(slots, side_dim, first, bias=False, fan_in=fan_in) if side_dim else None
-        sizes = (first, *rest)
-        self.layers = nn.ModuleList(
-            StackedLinear(slots, a, b, bias=spec.bias) for a, b in zip(sizes, sizes[1:], strict=False)
-        )
-
-    @property
-    def macs(self) -> int:
-        return sum(module.macs for module in self.modules() if isinstance(module, StackedLinear))
-
-    def forward(
-        self,
-        h: Float[Tensor, "B d"],
-        alpha: Float[Tensor, "#B K"],
-        side: Float[Tensor, "B s"] | None,
-        layout: Layout,
-    ) -> Float[Tensor, "B children"]:
-        """Logits for the children. `alpha` of one row stands for all rows (at the root it is the prior)."""
-        z = self.from_oracle(h, layout)
-        if self.from_belief is not None:
-            seen = self.spec.describe(alpha)
-            z = z + self.from_belief(seen, layout if seen.shape[0] == h.shape[0] else Layout.single(1))
-        if self.from_side is not None and side is not None:
-            z = z + self.from_side(side, layout)
-        for layer in self.layers:
-            z = layer(torch.relu(z), layout)
-        return z
+    def copy_from(self, source: LevelExperts, positions: Sequence[int]) -> None:
+        """Take over the experts at the given positions of another level (pruning)."""
+        for position, old in enumerate(positions):
+            mine, theirs = self.banks[int(self.bank_of_node[position])], source.banks[int(source.bank_of_node[old])]
+            for layer, layer_was in zip(mine.layers, theirs.layers, strict=True):
+                layer.copy_slot(int(self.slot_of_node[position]), layer_was, int(source.slot_of_node[old]))

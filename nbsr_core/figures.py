@@ -50,8 +50,16 @@ def belief_map(
         for k, name in enumerate(class_names):
             points = x[y == k]
             marker = "os^"[k]
-            panel.scatter(points[:, 0], points[:, 1], s=18, marker=marker, color=CLASS_COLOURS[k], edgecolor="white",
-                          linewidth=0.6, label=name)
+            panel.scatter(
+                points[:, 0],
+                points[:, 1],
+                s=18,
+                marker=marker,
+                color=CLASS_COLOURS[k],
+                edgecolor="white",
+                linewidth=0.6,
+                label=name,
+            )
         node = trace.graph.nodes[int(trace.nodes[depth, 0])].name
         panel.set_title(f"depth {depth}: {node}, mean precision {float(trace.precision[depth].mean()):.1f}")
         panel.set_xlabel(feature_names[0])

@@ -266,9 +266,7 @@ def checked_labels(labels: Int[Tensor, " _"], samples: int, num_classes: int) ->
     return labels.detach().to("cpu", torch.int64)
 
 
-def _checked(
-    probs: Float[Tensor, "N K"], labels: Int[Tensor, " N"]
-) -> tuple[Float[Tensor, "N K"], Int[Tensor, " N"]]:
+def _checked(probs: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> tuple[Float[Tensor, "N K"], Int[Tensor, " N"]]:
     if probs.ndim != 2 or not probs.is_floating_point():
         raise InputError(f"probs are {probs.dtype} of shape {tuple(probs.shape)}; expected floats [N, K]")
     labels = checked_labels(labels, *probs.shape)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nbsr_core import dirichlet
+from nbsr_core._modules import ModulesOf
 from nbsr_core.calibration import DepthCalibration
 from nbsr_core.density import DensityFactor
-from nbsr_core.dispatch import Layout
 from nbsr_core.errors import InputError
 from nbsr_core.exits import Prediction, check_eta, check_max_vacuity
-from nbsr_core.experts import ExpertSpec, LevelExperts, RouterBank, RouterSpec
+from nbsr_core.experts import ExpertSpec, LevelExperts
 from nbsr_core.graph import DecisionGraph
+from nbsr_core.routers import LevelRouters, RouterSpec
 from nbsr_core.routing import Estimator, RoutingMode, check_choice, check_temperature
 from nbsr_core.trace import BeliefTrace
 from nbsr_core.walk import soft_walk, stopping_walk, tracing_walk
@@ -83,7 +86,12 @@ class NBSR(nn.Module):
             raise InputError(f"num_classes must be at least 2, got {num_classes}")
         if oracle_dim < 1:
             raise InputError(f"oracle_dim must be at least 1, got {oracle_dim}")
-        self.graph, self.num_classes, self.oracle_dim, self.side_dim = graph, num_classes, oracle_dim, side_dim
+        self.graph, self.num_classes, self.oracle_dim, self.side_dim = (
+            graph,
+            num_classes,
+            oracle_dim,
+            side_dim,
+        )
         self.routing: RoutingMode = routing
         self.estimator: Estimator = estimator
         self.router_spec = router
@@ -93,11 +101,11 @@ class NBSR(nn.Module):
         self.child_table: Tensor
         self.register_buffer("prior", dirichlet.prior(num_classes, prior_weight, base_rate))
         self.register_buffer("child_table", torch.tensor(graph.child_table), persistent=False)
-        specs = _specs_by_node(graph, experts)
-        self.experts = nn.ModuleList(
+        specs = self.expert_specs = _specs_by_node(graph, experts)
+        self.experts = ModulesOf[LevelExperts](
             LevelExperts([specs[node] for node in level], oracle_dim, num_classes) for level in graph.levels[1:]
         )
-        self.routers = nn.ModuleList(
+        self.routers = ModulesOf[LevelRouters](
             LevelRouters(graph, level, oracle_dim, num_classes, side_dim, router) for level in range(graph.depth)
         )
         self.density = density
@@ -164,17 +172,13 @@ class NBSR(nn.Module):
         eta, max_vacuity = check_eta(eta), check_max_vacuity(max_vacuity)
         if chunk < 1:
             raise InputError(f"chunk must be at least 1, got {chunk}")
-        was_training = self.training
-        self.eval()
-        try:
-            parts = []
+        parts = []
+        with evaluating(self):
             for start in range(0, max(len(x), 1), chunk):
                 h = self.oracle(x[start : start + chunk])
                 beside = None if side is None else side[start : start + chunk]
                 self._check_walk(h, beside)
                 parts.append(stopping_walk(self, h, beside, eta, max_vacuity))
-        finally:
-            self.train(was_training)
         return Prediction.concat(parts)
 
     @torch.no_grad()
@@ -188,6 +192,43 @@ class NBSR(nn.Module):
     def calibrate(self, trace: BeliefTrace, y: Int[Tensor, " N"]) -> None:
         """Fit one temperature a depth on the trace of a validation split; every arg-max stays what it is."""
         self.calibration.fit(torch.stack(trace.beliefs), y, reached=trace.walking)
+
+    @torch.no_grad()
+    def pruned(self, usage: Sequence[float] | Float[Tensor, " nodes"], min_share: float) -> NBSR:
+        """A copy on the smaller graph of the nodes that at least `min_share` of the samples visit (`trace.usage`).
+
+        Samples whose path survives get the same predictions: a router only loses children that they did not choose.
+        """
+        graph = self.graph.pruned(usage, min_share)
+        old = [self.graph.index(node.name) for node in graph.nodes]
+        smaller = NBSR(
+            copy.deepcopy(self.backbone),
+            graph,
+            self.num_classes,
+            self.oracle_dim,
+            experts={self.graph.name(i): self.expert_specs[i] for i in old[1:]},
+            router=self.router_spec,
+            routing=self.routing,
+            estimator=self.estimator,
+            side_dim=self.side_dim,
+            density=copy.deepcopy(self.density),
+        )
+        smaller.tau = self.tau
+        smaller.prior.copy_(self.prior)
+        for level in range(graph.depth):
+            here, below = graph.levels[level], graph.levels[level + 1]
+            experts_were = [old[node] - self.graph.levels[level + 1].start for node in below]
+            smaller.experts[level].copy_from(self.experts[level], experts_were)
+            routers_were = [old[node] - self.graph.levels[level].start for node in here]
+            columns = [
+                [self.graph.nodes[old[node]].children.index(old[child]) for child in graph.nodes[node].children]
+                for node in here
+            ]
+            smaller.routers[level].copy_from(self.routers[level], routers_were, columns)
+        if self.calibration.fitted:
+            smaller.calibration.temperature.copy_(self.calibration.temperature[: graph.depth])
+            smaller.calibration.fitted.fill_(True)
+        return smaller.train(self.training)
 
     def evidence_scale(self, h: Float[Tensor, "B d"]) -> Float[Tensor, " B"] | None:
         """The density factor of each row; None where there is none (yet). Training does not learn to please it."""
@@ -207,69 +248,17 @@ class NBSR(nn.Module):
             raise InputError(f"side information must have {h.shape[0]} rows like the input, got {side.shape[0]}")
 
 
-class LevelRouters(nn.Module):
-    """The routers of one level, and which children they choose from.
-
-    A node with one child needs no router; a level of such nodes has none.
-    """
-
-    def __init__(
-        self,
-        graph: DecisionGraph,
-        level: int,
-        oracle_dim: int,
-        num_classes: int,
-        side_dim: int,
-        spec: RouterSpec,
-    ) -> None:
-        super().__init__()
-        nodes = graph.levels[level]
-        inner = [node for node in nodes if graph.nodes[node].children]
-        counts = torch.tensor([len(graph.nodes[node].children) for node in nodes])
-        self.num_children = int(counts.max())
-        self.start = nodes.start
-        slot_of_node = torch.zeros(len(nodes), dtype=torch.int64)
-        slot_of_node[counts > 0] = torch.arange(len(inner))
-        self.all_inner = len(inner) == len(nodes)
-        self.uneven = bool((counts[counts > 0] < self.num_children).any())
-        self.slot_of_node: Tensor
-        self.missing: Tensor
-        self.inner: Tensor
-        self.register_buffer("slot_of_node", slot_of_node, persistent=False)
-        self.register_buffer("missing", torch.arange(self.num_children) >= counts[counts > 0].unsqueeze(1), persistent=False)
-        self.register_buffer("inner", counts > 0, persistent=False)
-        self.bank = (
-            RouterBank(len(inner), oracle_dim, num_classes, side_dim, self.num_children, spec)
-            if self.num_children > 1
-            else None
-        )
-
-    def forward(
-        self,
-        h: Float[Tensor, "b d"],
-        alpha: Float[Tensor, "#b K"],
-        side: Float[Tensor, "b s"] | None,
-        position: Int[Tensor, " b"],
-        layout: Layout | None,
-    ) -> Float[Tensor, "b children"]:
-        """Logits over children for rows at inner nodes; `layout` may be reused where the whole level is inner."""
-        if self.bank is None:
-            return h.new_zeros(h.shape[0], 1)
-        slots = self.slot_of_node[position]
-        if layout is None or not self.all_inner:
-            layout = Layout.of(slots, self.missing.shape[0], self.bank.macs)
-            if layout.order is not None:  # rows arrive in another order than this layout wants: sort, ask, sort back
-                order, back = layout.order, torch.argsort(layout.order)
-                beside = None if side is None else side[order]
-                logits: Tensor = self.bank(h[order], alpha[order], beside, layout)
-                return self._without_missing(logits[back], slots)
-        return self._without_missing(self.bank(h, alpha, side, layout), slots)
-
-    def _without_missing(
-        self, logits: Float[Tensor, "b children"], slots: Int[Tensor, " b"]
-    ) -> Float[Tensor, "b children"]:
-        logits = logits if logits.dtype == torch.float64 else logits.float()
-        return logits.masked_fill(self.missing[slots], float("-inf")) if self.uneven else logits
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; a model already in it is not touched, since the switch visits every module."""
+    if not model.training:
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
 
 
 def _specs_by_node(graph: DecisionGraph, experts: Experts) -> list[ExpertSpec]:

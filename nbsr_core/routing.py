@@ -80,14 +80,19 @@ class Routes:
 
     def reordered(self, order: Int[Tensor, " b"]) -> Routes:
         """The same routes for permuted rows."""
-        return Routes(self.logits[order], None if self.relaxed is None else self.relaxed[order], self.choice[order])
+        return Routes(
+            self.logits.index_select(0, order),
+            None if self.relaxed is None else self.relaxed.index_select(0, order),
+            self.choice.index_select(0, order),
+        )
 
 
 def choose(logits: Float[Tensor, "b children"], mode: RoutingMode, tau: float) -> Routes:
     """Pick one child a row: sampled with Gumbel noise, or the best one (softmax relaxes, argmax does not)."""
     if mode == "argmax":
         return Routes(logits, None, logits.argmax(-1))
-    scores = (logits + gumbel_noise(logits)) / tau if mode == "gumbel" else logits / tau
+    scores = logits + gumbel_noise(logits) if mode == "gumbel" else logits
+    scores = scores if tau == 1.0 else scores / tau
     return Routes(logits, scores.softmax(-1), scores.detach().argmax(-1))
 
 
@@ -125,9 +130,7 @@ class _StraightThrough(torch.autograd.Function):
         return grad, spread, None, None
 
 
-def selection(
-    relaxed: Float[Tensor, "b children"], choice: Int[Tensor, " b"]
-) -> Float[Tensor, "b children"]:
+def selection(relaxed: Float[Tensor, "b children"], choice: Int[Tensor, " b"]) -> Float[Tensor, "b children"]:
     """The straight-through one-hot itself, `(onehot - pi).detach() + pi`, for penalties on what was chosen (costs)."""
     hard = torch.zeros_like(relaxed).scatter_(1, choice.unsqueeze(1), 1.0)
     return hard + (relaxed - relaxed.detach())

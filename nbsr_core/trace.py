@@ -72,7 +72,10 @@ class BeliefTrace:
         raw = self.beliefs[depth]
         if self.temperature is None or depth == 0:
             return raw
-        return calibrated(raw, self.temperature[depth - 1])
+        if all(step.walking is None for step in self.steps[:depth]):
+            return calibrated(raw, self.temperature[depth - 1])
+        # A walk that ended earlier keeps the temperature of the depth where it ended.
+        return calibrated(raw, self.temperature[self.length.clamp(max=depth) - 1])
 
     @cached_property
     def alpha(self) -> Float[Tensor, "T+1 B K"]:
@@ -176,8 +179,7 @@ class BeliefTrace:
                     node=self.graph.nodes[int(move.node[index])].name,
                     route_probability=float(routes[move.choice[index]]),
                     alternatives={
-                        self.graph.nodes[child].name: float(p)
-                        for child, p in zip(parent.children, routes, strict=True)
+                        self.graph.nodes[child].name: float(p) for child, p in zip(parent.children, routes, strict=True)
                     },
                     evidence=move.evidence[index].detach(),
                     alpha=after,

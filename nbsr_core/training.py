@@ -185,7 +185,13 @@ class Trainer:
     ) -> None:
         self.device = torch.device(device)
         self.model = model.to(self.device)
-        self.loss, self.batches, self.config, self.validation, self.seed = loss, batches, config, validation, seed
+        self.loss, self.batches, self.config, self.validation, self.seed = (
+            loss,
+            batches,
+            config,
+            validation,
+            seed,
+        )
         self.epoch = 0
         self.best: float = math.inf
         self.best_epoch = -1
@@ -238,7 +244,9 @@ class Trainer:
                 sums[name] = sums.get(name, torch.zeros((), device=self.device)) + value.detach() * len(y)
         means = {name: float(value) / samples for name, value in sums.items()}
         if not math.isfinite(means["loss"]):
-            raise InputError(f"training diverged: the loss of epoch {epoch} is {means['loss']} (lower the learning rate?)")
+            raise InputError(
+                f"training diverged: the loss of epoch {epoch} is {means['loss']} (lower the learning rate?)"
+            )
         self._set_frozen(False)
         self.model.eval()
         figures = {} if self.validation is None else dict(self.validation(self.model))

@@ -78,13 +78,13 @@ class Walkers:
         self.layout = None
 
     def _select(self, index: Int[Tensor, " kept"]) -> None:
-        self.row = index if self.row is None else self.row[index]
-        self.h, self.node = self.h[index], self.node[index]
-        self.side = None if self.side is None else self.side[index]
+        self.row = index if self.row is None else self.row.index_select(0, index)
+        self.h, self.node = self.h.index_select(0, index), self.node.index_select(0, index)
+        self.side = None if self.side is None else self.side.index_select(0, index)
 
-    def pick(self, full: Float[Tensor, "B *rest"]) -> Float[Tensor, "b *rest"]:
+    def pick(self, full: Tensor) -> Tensor:
         """The walkers' part of something known for the whole batch."""
-        return full if self.row is None else full[self.row]
+        return full if self.row is None else full.index_select(0, self.row)
 
     def spread(self, part: Tensor, batch: int) -> Tensor:
         """The walkers' values back in the order of the batch, 0 for those who have left."""
@@ -113,7 +113,7 @@ def tracing_walk(
         parent = walkers.node
         order = walkers.move(level, routes.choice)
         if order is not None:
-            parent, routes = parent[order], routes.reordered(order)
+            parent, routes = parent.index_select(0, order), routes.reordered(order)
         evidence = _credited(walkers, level, parent, routes, None if scale is None else walkers.pick(scale))
         evidence = walkers.spread(evidence, batch)
         alpha = alpha + evidence
@@ -174,7 +174,7 @@ def _sibling_evidence(walkers: Walkers, level: int, parent: Int[Tensor, " b"]) -
         layout = Layout.of(position, len(nodes), model.experts[level].macs)
         if layout.order is not None:
             there, position = there[layout.order], position[layout.order]
-        evidence = model.experts[level](walkers.h[there], position, layout)
+        evidence = model.experts[level](walkers.h.index_select(0, there), position, layout)
         columns.append(evidence.new_zeros(len(child), model.num_classes).index_copy_(0, there, evidence))
     return torch.stack(columns, dim=1)
 
@@ -199,7 +199,7 @@ def stopping_walk(
         evidence = walkers.consult(level)
         if scale is not None:
             evidence *= walkers.pick(scale).unsqueeze(1)
-        alpha = evidence.add_(alpha if level == 0 or order is None else alpha[order])
+        alpha = evidence.add_(alpha if level == 0 or order is None else alpha.index_select(0, order))
         if level + 1 == depth_of_graph:
             break
         staying = walkers.can_go_on(level + 1)
@@ -216,7 +216,7 @@ def stopping_walk(
             return conclude(final, depth, node, float(model.prior.sum()), max_vacuity)
         kept = staying.nonzero().squeeze(1)
         walkers.keep(kept)
-        alpha = alpha[kept]
+        alpha = alpha.index_select(0, kept)
     alpha = _presented(model, alpha, depth_of_graph)
     if walkers.row is None:
         final, node = alpha, walkers.node
@@ -225,9 +225,7 @@ def stopping_walk(
     return conclude(final, depth, node, float(model.prior.sum()), max_vacuity)
 
 
-def soft_walk(
-    model: NBSR, h: Float[Tensor, "B d"], side: Float[Tensor, "B s"] | None, tau: float
-) -> BeliefTrace:
+def soft_walk(model: NBSR, h: Float[Tensor, "B d"], side: Float[Tensor, "B s"] | None, tau: float) -> BeliefTrace:
     """Every path at once, each node weighted by the probability of reaching it: smooth all the way back in time.
 
     Work and memory grow with the number of nodes, which is why only training through time uses it, on small graphs.

@@ -53,7 +53,12 @@ class Splits:
     def fingerprint(self) -> str:
         """A hash of every value in every split: equal data, equal fingerprint."""
         digest = hashlib.sha256()
-        for name, split in {"train": self.train, "valid": self.valid, "test": self.test, **self.extra}.items():
+        for name, split in {
+            "train": self.train,
+            "valid": self.valid,
+            "test": self.test,
+            **self.extra,
+        }.items():
             for tensor in (split.x, split.y):
                 digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
                 digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())

@@ -285,7 +285,7 @@ def test_a_walk_that_ended_keeps_its_last_calibrated_belief() -> None:
     reached = torch.tensor([[True, True, False], [True, False, False], [True, False, False]])
     alpha = alpha[:, :3].clone()
     alpha[2:, 1] = alpha[1, 1]  # ends at depth 1
-    alpha[1:, 2] = alpha[0, 2] = torch.tensor([2.0, 1.0, 1.0, 1.0, 1.0])  # never leaves an informed prior
+    alpha[1:, 2] = alpha[0, 2] = torch.tensor([2.3, 1.7, 0.9, 1.1, 0.3])  # never leaves an informed prior
     result = calibration.all_depths(alpha, reached)
     for depth in (1, 2, 3):
         torch.testing.assert_close(result[depth, 0], calibration(alpha[depth, 0], depth))

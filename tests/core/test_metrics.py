@@ -193,6 +193,13 @@ def test_auroc_and_fpr95_agree_with_scikit_learn(known: list[float], unknown: li
     assert metrics.fpr95(*ours) == pytest.approx(false_positive[np.argmax(true_positive >= 0.95 - 1e-12)])
 
 
+@pytest.mark.parametrize(("samples", "left_out"), [(19, 0), (20, 1), (39, 1), (40, 2), (100, 5)])
+def test_fpr95_leaves_out_no_more_than_a_twentieth_of_the_known(samples: int, left_out: int) -> None:
+    known = torch.arange(samples).float()
+    just_admitted, just_refused = known[left_out, None], known[left_out, None] - 0.5
+    assert (metrics.fpr95(known, just_admitted), metrics.fpr95(known, just_refused)) == (1.0, 0.0)
+
+
 def test_higher_scores_mean_in_distribution() -> None:
     known, unknown = torch.linspace(1, 2, 40), torch.linspace(-1, 0, 30)
     assert (metrics.auroc(known, unknown), metrics.auroc(unknown, known)) == (1.0, 0.0)

@@ -1,0 +1,173 @@
+"""Routers: banks of small networks that ask, from oracle and belief, whom to consult next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nbsr_core._modules import ModulesOf
+from nbsr_core.dispatch import Layout, StackedLinear
+from nbsr_core.experts import check_hidden
+from nbsr_core.graph import DecisionGraph
+from nbsr_core.routing import check_choice
+
+BeliefInput = Literal["alpha", "log", "mean", "none"]
+
+
+@dataclass(frozen=True)
+class RouterSpec:
+    """How a router scores its children from `[h, alpha, eps]` (paper, Eq. router).
+
+    Attributes:
+        hidden: sizes of ReLU layers; empty for a linear router.
+        bias: whether the layers have biases.
+        belief: how the belief enters: as it is (the paper), its logarithm (steadier where evidence is exponential),
+            its mean, or not at all.
+    """
+
+    hidden: tuple[int, ...] = (64,)
+    bias: bool = True
+    belief: BeliefInput = "alpha"
+
+    def __post_init__(self) -> None:
+        check_choice("router belief", self.belief, BeliefInput)
+        check_hidden("router", self.hidden)
+
+    def describe(self, alpha: Float[Tensor, "*B K"]) -> Float[Tensor, "*B K"]:
+        """The belief as the router sees it."""
+        if self.belief == "log":
+            return alpha.log()
+        if self.belief == "mean":
+            return alpha / alpha.sum(-1, keepdim=True)
+        return alpha
+
+
+class RouterBank(nn.Module):
+    """The routers of one level. Each input has its own first matrix, which saves concatenating them."""
+
+    def __init__(
+        self, slots: int, oracle_dim: int, num_classes: int, side_dim: int, children: int, spec: RouterSpec
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        belief_dim = 0 if spec.belief == "none" else num_classes
+        fan_in = oracle_dim + belief_dim + side_dim
+        first, *rest = (*spec.hidden, children)
+        self.from_oracle = StackedLinear(slots, oracle_dim, first, bias=spec.bias, fan_in=fan_in)
+        self.from_belief = StackedLinear(slots, belief_dim, first, bias=False, fan_in=fan_in) if belief_dim else None
+        self.from_side = StackedLinear(slots, side_dim, first, bias=False, fan_in=fan_in) if side_dim else None
+        sizes = (first, *rest)
+        self.layers = ModulesOf[StackedLinear](StackedLinear(slots, a, b, bias=spec.bias) for a, b in pairwise(sizes))
+
+    def stacks(self) -> list[StackedLinear]:
+        """All stacked maps, those that give the logits last."""
+        return [module for module in self.modules() if isinstance(module, StackedLinear)]
+
+    @property
+    def macs(self) -> int:
+        return sum(stack.macs for stack in self.stacks())
+
+    def forward(
+        self,
+        h: Float[Tensor, "B d"],
+        alpha: Float[Tensor, "#B K"],
+        side: Float[Tensor, "B s"] | None,
+        layout: Layout,
+    ) -> Float[Tensor, "B children"]:
+        """Logits for the children. `alpha` of one row stands for all rows (at the root it is the prior)."""
+        z: Tensor = self.from_oracle(h, layout)
+        if self.from_belief is not None:
+            seen = self.spec.describe(alpha)
+            z = z + self.from_belief(seen, layout if seen.shape[0] == h.shape[0] else Layout.single(1))
+        if self.from_side is not None and side is not None:
+            z = z + self.from_side(side, layout)
+        for layer in self.layers:
+            z = layer(torch.relu(z), layout)
+        return z
+
+
+class LevelRouters(nn.Module):
+    """The routers of one level, and which children they choose from.
+
+    A node with one child needs no router; a level of such nodes has none.
+    """
+
+    def __init__(
+        self,
+        graph: DecisionGraph,
+        level: int,
+        oracle_dim: int,
+        num_classes: int,
+        side_dim: int,
+        spec: RouterSpec,
+    ) -> None:
+        super().__init__()
+        nodes = graph.levels[level]
+        inner = [node for node in nodes if graph.nodes[node].children]
+        counts = torch.tensor([len(graph.nodes[node].children) for node in nodes])
+        self.num_children = int(counts.max())
+        self.start = nodes.start
+        slot_of_node = torch.zeros(len(nodes), dtype=torch.int64)
+        slot_of_node[counts > 0] = torch.arange(len(inner))
+        self.all_inner = len(inner) == len(nodes)
+        self.uneven = bool((counts[counts > 0] < self.num_children).any())
+        self.slot_of_node: Tensor
+        self.missing: Tensor
+        self.inner: Tensor
+        self.register_buffer("slot_of_node", slot_of_node, persistent=False)
+        self.register_buffer(
+            "missing", torch.arange(self.num_children) >= counts[counts > 0].unsqueeze(1), persistent=False
+        )
+        self.register_buffer("inner", counts > 0, persistent=False)
+        self.bank = (
+            RouterBank(len(inner), oracle_dim, num_classes, side_dim, self.num_children, spec)
+            if self.num_children > 1
+            else None
+        )
+
+    def forward(
+        self,
+        h: Float[Tensor, "b d"],
+        alpha: Float[Tensor, "#b K"],
+        side: Float[Tensor, "b s"] | None,
+        position: Int[Tensor, " b"],
+        layout: Layout | None,
+    ) -> Float[Tensor, "b children"]:
+        """Logits over children for rows at inner nodes; `layout` may be reused where the whole level is inner."""
+        if self.bank is None:
+            return h.new_zeros(h.shape[0], 1)
+        slots = self.slot_of_node[position]
+        if layout is None or not self.all_inner:
+            layout = Layout.of(slots, self.missing.shape[0], self.bank.macs)
+            if layout.order is not None:  # rows arrive in another order than this layout wants: sort, ask, sort back
+                order, back = layout.order, torch.argsort(layout.order)
+                beside = None if side is None else side.index_select(0, order)
+                h, alpha = h.index_select(0, order), alpha.index_select(0, order)
+                logits: Tensor = self.bank(h, alpha, beside, layout)
+                return self._without_missing(logits.index_select(0, back), slots)
+        return self._without_missing(self.bank(h, alpha, side, layout), slots)
+
+    def _without_missing(
+        self, logits: Float[Tensor, "b children"], slots: Int[Tensor, " b"]
+    ) -> Float[Tensor, "b children"]:
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        return logits.masked_fill(self.missing[slots], float("-inf")) if self.uneven else logits
+
+    def copy_from(self, source: LevelRouters, positions: Sequence[int], columns: Sequence[list[int]]) -> None:
+        """Take over routers of another level, each with only the named children left (pruning)."""
+        if self.bank is None or source.bank is None:
+            return
+        for position, (old, kept) in enumerate(zip(positions, columns, strict=True)):
+            if not kept:
+                continue
+            slot, slot_was = int(self.slot_of_node[position]), int(source.slot_of_node[old])
+            mine, theirs = self.bank.stacks(), source.bank.stacks()
+            for index, (stack, stack_was) in enumerate(zip(mine, theirs, strict=True)):
+                gives_logits = index == len(mine) - 1 or not self.bank.layers
+                stack.copy_slot(slot, stack_was, slot_was, kept if gives_logits else None)

@@ -1,0 +1,196 @@
+"""Banks of linear maps: however rows are laid out, each goes through the map of its own slot, and no other learns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nbsr_core.dispatch import Layout, StackedLinear
+
+
+WAYS = {"cheap maps, few calls": 1, "moderate maps": 200_000, "dear maps, exact arithmetic": 10**12}
+"""What a row costs decides the way through a bank; all must give the same."""
+
+
+def row_by_row(bank: StackedLinear, x: Tensor, slots: Tensor) -> Tensor:
+    """Each row through `weight[slot] @ row + bias[slot]`, one after another."""
+    rows = [
+        bank.weight[slot] @ row + (0.0 if bank.bias is None else bank.bias[slot])
+        for row, slot in zip(x, slots.tolist(), strict=True)
+    ]
+    return torch.stack(rows) if rows else x.new_zeros(0, bank.weight.shape[1])
+
+
+def in_given_order(bank: StackedLinear, x: Tensor, layout: Layout) -> Tensor:
+    """The bank's answer with rows back in the order of `x`, as a walk would do it."""
+    if layout.order is None:
+        return bank(x, layout)  # type: ignore[no-any-return]
+    answer: Tensor = bank(x[layout.order], layout)
+    return answer[torch.argsort(layout.order)]
+
+
+@st.composite
+def banks(draw: st.DrawFn, min_rows: int = 0) -> tuple[StackedLinear, Tensor, Tensor]:
+    """A float64 bank, rows, and the slot of each row; some slots may stay without rows."""
+    num_slots, inputs, outputs = draw(st.integers(1, 6)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    slots = draw(st.lists(st.integers(0, num_slots - 1), min_size=min_rows, max_size=12))
+    torch.manual_seed(draw(st.integers(0, 1000)))
+    bank = StackedLinear(num_slots, inputs, outputs, bias=draw(st.booleans())).double()
+    x = torch.randn(len(slots), inputs, dtype=torch.float64, requires_grad=True)
+    return bank, x, torch.tensor(slots, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(case=banks())
+def test_every_way_equals_row_by_row_in_values_and_gradients(
+    way: str, case: tuple[StackedLinear, Tensor, Tensor]
+) -> None:
+    bank, x, slots = case
+    layout = Layout.of(slots, bank.weight.shape[0], WAYS[way])
+    answer, expected = in_given_order(bank, x, layout), row_by_row(bank, x, slots)
+    torch.testing.assert_close(answer, expected, rtol=1e-12, atol=1e-12)
+    if len(slots) == 0:
+        return
+    weights = torch.randn_like(expected)
+    inputs = [x, *bank.parameters()]
+    grads = torch.autograd.grad((answer * weights).sum(), inputs)
+    expected_grads = torch.autograd.grad((expected * weights).sum(), inputs)
+    for grad, expected_grad in zip(grads, expected_grads, strict=True):
+        torch.testing.assert_close(grad, expected_grad, rtol=1e-12, atol=1e-12)
+    unvisited = sorted(set(range(bank.weight.shape[0])) - set(slots.tolist()))
+    for grad in grads[1:]:
+        assert (grad[unvisited] == 0).all(), "a slot that nobody visits must not move at all"
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_gradients_pass_gradcheck(way: str, bias: bool) -> None:
+    bank = StackedLinear(4, 3, 2, bias=bias).double()
+    slots = torch.tensor([2, 0, 2, 3, 0, 2])
+    layout = Layout.of(slots, 4, WAYS[way])
+    x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    names = [name for name, _ in bank.named_parameters()]
+
+    def answer(x: Tensor, *values: Tensor) -> Tensor:
+        result = torch.func.functional_call(bank, dict(zip(names, values, strict=True)), (x, layout))
+        assert isinstance(result, Tensor)
+        return result
+
+    assert torch.autograd.gradcheck(answer, (x, *bank.parameters()))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_zero_rows_pass_forward_and_backward(way: str) -> None:
+    bank = StackedLinear(4, 3, 2)
+    x = torch.zeros(0, 3, requires_grad=True)
+    answer = in_given_order(bank, x, Layout.of(torch.zeros(0, dtype=torch.int64), 4, WAYS[way]))
+    assert answer.shape == (0, 2)
+    answer.sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == (0, 3)
+    for parameter in bank.parameters():
+        assert parameter.grad is not None
+        assert (parameter.grad == 0).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("frozen", ["weight", "bias", "x"])
+def test_what_is_frozen_gets_no_gradient_and_the_rest_does(way: str, frozen: str) -> None:
+    bank = StackedLinear(3, 4, 2)
+    slots = torch.tensor([1, 0, 2, 1])
+    x = torch.randn(4, 4, requires_grad=frozen != "x")
+    if frozen != "x":
+        getattr(bank, frozen).requires_grad_(False)
+    in_given_order(bank, x, Layout.of(slots, 3, WAYS[way])).sum().backward()
+    got = {"x": x.grad, "weight": bank.weight.grad, "bias": bank.bias.grad if bank.bias is not None else None}
+    assert {name for name, grad in got.items() if grad is None} == {frozen}
+
+
+@given(slots=st.lists(st.integers(0, 30), max_size=60), macs=st.sampled_from(list(WAYS.values())))
+def test_a_layout_that_moves_rows_sorts_them_stably(slots: list[int], macs: int) -> None:
+    layout = Layout.of(torch.tensor(slots, dtype=torch.int64), 31, macs)
+    if layout.order is not None:
+        assert layout.order.tolist() == sorted(range(len(slots)), key=lambda row: slots[row])
+
+
+def test_both_kinds_of_layout_are_among_the_tested_ways() -> None:
+    slots = torch.tensor([2, 0, 2, 3, 0, 2])
+    assert {Layout.of(slots, 4, macs).order is None for macs in WAYS.values()} == {True, False}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_crowded_slot_among_lonely_ones(way: str) -> None:
+    slots = torch.cat([torch.full((50,), 7), torch.arange(20)])
+    bank, x = StackedLinear(25, 3, 2).double(), torch.randn(70, 3, dtype=torch.float64)
+    answer = in_given_order(bank, x, Layout.of(slots, 25, WAYS[way]))
+    torch.testing.assert_close(answer, row_by_row(bank, x, slots), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_slot_numbers_beyond_16_bits_do_not_wrap_around(way: str) -> None:
+    slots = torch.tensor([69_999, 0, 32_768, 65_536, 69_999])
+    bank, x = StackedLinear(70_000, 1, 1, bias=False).double(), torch.ones(5, 1, dtype=torch.float64)
+    answer = in_given_order(bank, x, Layout.of(slots, 70_000, WAYS[way]))
+    assert torch.equal(answer.flatten(), bank.weight.flatten()[slots])
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_single_layout_sends_all_rows_through_slot_0(slots: int) -> None:
+    bank, x = StackedLinear(slots, 3, 2).double(), torch.randn(4, 3, dtype=torch.float64)
+    expected = row_by_row(bank, x, torch.zeros(4, dtype=torch.int64))
+    torch.testing.assert_close(bank(x, Layout.single(4)), expected, rtol=1e-12, atol=1e-12)
+
+
+@given(case=banks(min_rows=1))
+def test_every_slot_is_every_map_on_every_row(case: tuple[StackedLinear, Tensor, Tensor]) -> None:
+    bank, x, _ = case
+    answer = bank.every_slot(x)
+    for slot in range(bank.weight.shape[0]):
+        everyone = torch.full((len(x),), slot)
+        torch.testing.assert_close(answer[:, slot], row_by_row(bank, x, everyone), rtol=1e-12, atol=1e-12)
+
+
+@given(case=banks(), kept=st.lists(st.integers(0, 5), min_size=1, max_size=4))
+def test_selected_copies_the_maps_that_stay(case: tuple[StackedLinear, Tensor, Tensor], kept: list[int]) -> None:
+    bank, x, _ = case
+    kept = [slot % bank.weight.shape[0] for slot in kept]
+    smaller = bank.selected(torch.tensor(kept))
+    assert smaller.weight.dtype == bank.weight.dtype, "a selection must not round the maps"
+    assert torch.equal(smaller.weight, bank.weight[kept])
+    assert (smaller.bias is None) == (bank.bias is None)
+    if smaller.bias is not None and bank.bias is not None:
+        assert torch.equal(smaller.bias, bank.bias[kept])
+    before = bank.weight.clone()
+    with torch.no_grad():
+        smaller.weight.add_(1.0)
+    assert torch.equal(bank.weight, before), "a selection is a copy, not a view"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_autocast_computes_in_bfloat16_and_learns_in_float32(way: str) -> None:
+    bank = StackedLinear(3, 16, 5)
+    slots, x = torch.tensor([2, 0, 0, 1, 2]), torch.randn(5, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        answer = in_given_order(bank, x, Layout.of(slots, 3, WAYS[way]))
+    assert answer.dtype == torch.bfloat16
+    torch.testing.assert_close(answer.float(), row_by_row(bank, x, slots), rtol=0.03, atol=0.03)
+    answer.float().sum().backward()
+    assert bank.weight.grad is not None
+    assert bank.weight.grad.dtype == torch.float32
+
+
+def test_fan_in_scales_the_initial_weights_like_one_layer_over_the_whole_input() -> None:
+    part = StackedLinear(50, 4, 20, fan_in=100)
+    assert float(part.weight.detach().abs().max()) <= 0.1
+    assert float(part.weight.detach().abs().max()) > 0.099
+    whole = StackedLinear(50, 4, 20)
+    assert 0.495 < float(whole.weight.detach().abs().max()) <= 0.5
+
+
+def test_a_bank_says_what_it_holds_and_what_it_costs() -> None:
+    bank = StackedLinear(3, 16, 5, bias=False)
+    assert bank.macs == 80
+    assert repr(bank) == "StackedLinear(slots=3, in=16, out=5, bias=False)"
