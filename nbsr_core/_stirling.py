@@ -43,7 +43,7 @@ _REMAINDERS: dict[_Remainder, Callable[[_Vector], _Vector]] = {
     "R": lambda z: z - 1.0 - z * (z - 2.0) * polygamma(1, z),
 }
 
-# Interpolation errors of at most 6e-8 and 3e-12; more terms would cost time in float32, add noise in float64.
+# Interpolation errors of at most 6e-8 and 2e-12; more terms would cost time in float32, add noise in float64.
 _DEGREE = {torch.float32: 8, torch.float64: 16}
 
 # Elements worked on at once on a CPU, so that the temporaries stay in its cache.
@@ -67,8 +67,7 @@ def _polynomial(
 ) -> tuple[Tensor, ...]:
     """Coefficients of a weighted sum of remainders, as the 0-dimensional tensors that `_horner` takes."""
     coefficients = np.sum([weight * _coefficients(remainder, degree) for weight, remainder in terms], axis=0)
-    with torch.inference_mode(False):  # kept for later calls, which may be outside of it
-        return torch.tensor(coefficients, dtype=dtype, device=device).unbind()
+    return torch.tensor(coefficients, dtype=dtype, device=device).unbind()
 
 
 def _remainder(remainder: _Remainder, like: Tensor) -> tuple[Tensor, ...]:

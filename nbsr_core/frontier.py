@@ -44,6 +44,16 @@ class Frontier:
         columns = [getattr(self, name).tolist() for name in names]
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
+    def cheapest(self, max_accuracy_loss: float) -> float:
+        """The threshold at which walks are shortest while accuracy falls by no more than this below full depth.
+
+        Choose it on a validation split; a threshold chosen on test data says nothing about new data. -inf (never
+        exit) where even the strictest exit costs more.
+        """
+        full = float(self.accuracy[self.mean_depth.argmax()])
+        allowed = (self.accuracy >= full - max_accuracy_loss).nonzero().squeeze(1)
+        return float(self.eta[allowed[self.mean_depth[allowed].argmin()]])
+
     @staticmethod
     def of(trace: BeliefTrace, y: Int[Tensor, " B"], etas: Sequence[float] | None) -> Frontier:
         """Evaluate a trace at the given thresholds, or at all that make a difference."""

@@ -9,22 +9,32 @@ of indices, tree siblings side by side in the order given), and every edge leads
 from __future__ import annotations
 
 import difflib
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import networkx as nx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
+from nbsr_core._graph_checks import (
+    ClassLabel,
+    check_keys,
+    checked_classes,
+    checked_cost,
+    checked_count,
+    checked_name,
+    is_list,
+    levels_in_order,
+    links_of,
+    listed,
+)
 from nbsr_core.errors import GraphError, InputError
 
-ClassLabel: TypeAlias = int | str
 Number: TypeAlias = float | int
 ROOT = "root"
 
@@ -69,17 +79,17 @@ class DecisionGraph:
         `costs` says otherwise; the root has no expert and costs 0.
         """
         costs, classes = costs or {}, classes or {}
-        links = _links(edges)
-        level_of = _levels_in_order(links, root)
+        links = links_of(edges)
+        level_of = levels_in_order(links, root)
         for name in chain(costs, classes):
             if name not in level_of:
                 raise GraphError(f"costs or classes are given for the node {name!r}, which is on no edge")
         index = {name: i for i, name in enumerate(level_of)}
-        cost_of = {name: _cost(name, costs.get(name, float(i > 0))) for name, i in index.items()}
+        cost_of = {name: checked_cost(name, costs.get(name, float(i > 0))) for name, i in index.items()}
         classes_of: dict[str, tuple[ClassLabel, ...]] = {}
         for name in reversed(index):
             below = chain.from_iterable(classes_of[child] for child in links[name])
-            classes_of[name] = tuple(dict.fromkeys([*below, *_classes(name, classes.get(name, ()))]))
+            classes_of[name] = tuple(dict.fromkeys([*below, *checked_classes(name, classes.get(name, ()))]))
         nodes = tuple(
             Node(
                 name=name,
@@ -101,14 +111,14 @@ class DecisionGraph:
 
         `width` is the number of children of every router, or one number a level.
         """
-        depth = _count(depth, "depth")
-        widths = list(width) if _is_list(width) else [width] * depth
+        depth = checked_count(depth, "depth")
+        widths = list(width) if is_list(width) else [width] * depth
         if len(widths) != depth:
             raise GraphError(f"width must be one number or one a level: depth is {depth}, got {widths}")
         edges: list[tuple[str, str]] = []
         above = [ROOT]
         for level, count in enumerate(widths, start=1):
-            steps = range(1, _count(count, f"width of level {level}") + 1)
+            steps = range(1, checked_count(count, f"width of level {level}") + 1)
             grown = [(up, str(k) if level == 1 else f"{up}.{k}") for up in above for k in steps]
             edges += grown
             above = [child for _, child in grown]
@@ -119,17 +129,17 @@ class DecisionGraph:
         """Levels of these widths, each node linked to all of the next; "L2.3" is the third of level 2."""
         levels = [[ROOT]]
         for level, width in enumerate(widths, start=1):
-            levels.append([f"L{level}.{k + 1}" for k in range(_count(width, f"width of level {level}"))])
+            levels.append([f"L{level}.{k + 1}" for k in range(checked_count(width, f"width of level {level}"))])
         edges = [(up, down) for ups, downs in pairwise(levels) for up in ups for down in downs]
         return cls.from_edges(edges, costs={child: cost for _, child in edges})
 
     @classmethod
     def chain(cls, names_or_depth: int | Sequence[str], cost: Number = 1.0) -> DecisionGraph:
         """A single path of the named experts, or of that many ("L1", "L2", ...)."""
-        if _is_list(names_or_depth):
-            names = [_name(name, "the chain") for name in names_or_depth]
+        if is_list(names_or_depth):
+            names = [checked_name(name, "the chain") for name in names_or_depth]
         else:
-            names = [f"L{level + 1}" for level in range(_count(names_or_depth, "depth"))]
+            names = [f"L{level + 1}" for level in range(checked_count(names_or_depth, "depth"))]
         for name, times in Counter([ROOT, *names]).items():
             if times > 1:
                 raise GraphError(f"duplicate node name {name!r} in the chain, whose root is {ROOT!r}")
@@ -156,10 +166,10 @@ class DecisionGraph:
                     if child in parent_of or child == ROOT:
                         first = f"under {parent_of[child]!r}" if child in parent_of else "as the root"
                         raise GraphError(f"duplicate node name {child!r}: {first} and under {name!r}")
-                    parent_of[_name(child, f"the branch {name!r}")] = name
+                    parent_of[checked_name(child, f"the branch {name!r}")] = name
                 branches += branch.items()
-            elif _is_list(branch):
-                listed[name] = _classes(name, branch)
+            elif is_list(branch):
+                listed[name] = checked_classes(name, branch)
             elif branch is not None:
                 raise GraphError(f"node {name!r} needs a dict of nodes, list of classes or None: {branch!r}")
         for name in classes or {}:
@@ -171,7 +181,7 @@ class DecisionGraph:
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> DecisionGraph:
         """The inverse of `to_dict`; `children`, `cost` and `classes` of a node may be left out."""
-        _check_keys("the graph", d, {"root", "nodes"})
+        check_keys("the graph", d, {"root", "nodes"})
         root, nodes = d.get("root"), d.get("nodes")
         if not isinstance(nodes, Mapping):
             raise GraphError(f"'nodes' must map each name to its description, got {nodes!r}")
@@ -179,19 +189,19 @@ class DecisionGraph:
             raise GraphError(f"no root: 'root' must name one of the nodes, got {root!r}")
         edges: list[tuple[str, str]] = []
         for name, node in nodes.items():
-            _check_keys(f"node {_name(name, 'nodes')!r}", node, {"children", "cost", "classes"})
+            check_keys(f"node {checked_name(name, 'nodes')!r}", node, {"children", "cost", "classes"})
             children = node.get("children", [])
-            if not _is_list(children):
+            if not is_list(children):
                 raise GraphError(f"node {name!r}: 'children' must be a list of names, got {children!r}")
             for child in children:
-                if _name(child, f"the children of {name!r}") not in nodes:
+                if checked_name(child, f"the children of {name!r}") not in nodes:
                     raise GraphError(f"node {name!r} has the child {child!r}, which is not among the nodes")
             edges += [(name, child) for child in children]
         unlinked = sorted(nodes.keys() - {root} - set(chain.from_iterable(edges)))
         if unlinked:
-            raise GraphError(f"unreachable from the root {root!r}: {_listed(unlinked)}")
-        costs = {name: _cost(name, node["cost"]) for name, node in nodes.items() if "cost" in node}
-        classes = {name: _classes(name, node["classes"]) for name, node in nodes.items() if "classes" in node}
+            raise GraphError(f"unreachable from the root {root!r}: {listed(unlinked)}")
+        costs = {name: checked_cost(name, node["cost"]) for name, node in nodes.items() if "cost" in node}
+        classes = {name: checked_classes(name, node["classes"]) for name, node in nodes.items() if "classes" in node}
         return cls.from_edges(edges, costs, classes, root)
 
     def to_dict(self) -> dict[str, Any]:
@@ -243,7 +253,7 @@ class DecisionGraph:
     def index(self, name: str) -> int:
         if name not in self._index_of:
             near = difflib.get_close_matches(name, self._index_of, n=3)
-            raise GraphError(f"no node {name!r} in {self}" + (f"; close: {_listed(near)}" if near else ""))
+            raise GraphError(f"no node {name!r} in {self}" + (f"; close: {listed(near)}" if near else ""))
         return self._index_of[name]
 
     def name(self, index: int) -> str:
@@ -306,7 +316,7 @@ class DecisionGraph:
                 owned[i, position[label]] = True
         orphans = [names[k] if names else k for k in np.flatnonzero(~owned[0]).tolist()]
         if orphans:
-            raise GraphError(f"no node owns the class {_listed(orphans)}")
+            raise GraphError(f"no node owns the class {listed(orphans)}")
         return owned
 
     def pruned(self, usage: ArrayLike, min_share: Number) -> DecisionGraph:
@@ -361,97 +371,6 @@ class DecisionGraph:
                 stack += [(child, indent + "├─ ", indent + "│  ") for child in reversed(others)]
             lines.append(branch + text)
         return "\n".join([repr(self), *lines, *(["..."] if stack else [])])
-
-
-def _links(edges: Iterable[tuple[str, str]]) -> nx.DiGraph:
-    links = nx.DiGraph()
-    for edge in edges:
-        if not (_is_list(edge) and len(edge) == 2):
-            raise GraphError(f"an edge is a pair of node names (parent, child), got {edge!r}")
-        parent, child = (_name(name, f"the edge {edge!r}") for name in edge)
-        if parent == child:
-            raise GraphError(f"node {parent!r} is its own child")
-        if links.has_edge(parent, child):
-            raise GraphError(f"duplicate edge {parent!r} -> {child!r}")
-        links.add_edge(parent, child)
-    if not links:
-        raise GraphError("no edges and so no root: a decision graph is a root with at least one child")
-    return links
-
-
-def _levels_in_order(links: nx.DiGraph, root: str | None) -> dict[str, int]:
-    """The level of each node, in level order; raises unless all hang on one root, without cycles or skips."""
-    try:
-        generations = list(nx.topological_generations(links))
-    except nx.NetworkXUnfeasible:
-        cycle = [parent for parent, _ in nx.find_cycle(links)]
-        raise GraphError(f"cycle: {' -> '.join(map(repr, [*cycle, cycle[0]]))}") from None
-    starts = generations[0]
-    if root is not None and root not in starts:
-        raise GraphError(f"the root {root!r} must have children and no parents, as {_listed(starts)} does")
-    if len(starts) > 1:
-        raise GraphError(f"a graph has one root, but {len(starts)} nodes have no parents: {_listed(starts)}")
-    level_of = {name: level for level, names in enumerate(generations) for name in names}
-    for parent, child in links.edges:
-        if level_of[child] != level_of[parent] + 1:
-            parents = ", ".join(f"{name!r} on level {level_of[name]}" for name in links.pred[child])
-            raise GraphError(
-                f"edge {parent!r} -> {child!r} leads from level {level_of[parent]} to {level_of[child]}: "
-                f"a node must lie one level below each of its parents, and those of {child!r} are {parents}"
-            )
-    order = [starts[0], *(child for _, child in nx.bfs_edges(links, starts[0]))]
-    return {name: level_of[name] for name in order}
-
-
-def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, Sequence) and not isinstance(value, str)
-
-
-def _name(name: object, where: str) -> str:
-    if not (isinstance(name, str) and name):
-        raise GraphError(f"a node name must be a non-empty string, got {name!r} in {where}")
-    return name
-
-
-def _count(value: object, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise GraphError(f"{what} must be a whole number >= 1, got {value!r}")
-    return int(value)
-
-
-def _cost(name: str, cost: Any) -> float:
-    is_number = isinstance(cost, int | float | np.integer | np.floating) and not isinstance(cost, bool)
-    if not (is_number and 0 <= cost < math.inf):
-        raise GraphError(f"cost of node {name!r} must be a finite number >= 0, got {cost!r}")
-    return abs(float(cost))  # abs: equal graphs write equal text, and -0.0 == 0.0
-
-
-def _classes(name: str, labels: object) -> list[ClassLabel]:
-    if not _is_list(labels):
-        raise GraphError(f"classes of node {name!r} must be a list of names or numbers, got {labels!r}")
-    clean: list[ClassLabel] = []
-    for label in labels:
-        is_number = isinstance(label, int | np.integer) and not isinstance(label, bool) and label >= 0
-        if not (is_number or (isinstance(label, str) and label)):
-            raise GraphError(f"a class is a name or a number >= 0, got {label!r} at node {name!r}")
-        clean.append(int(label) if is_number else label)
-    for label, times in Counter(clean).items():
-        if times > 1:
-            raise GraphError(f"node {name!r} lists the class {label!r} {times} times")
-    return clean
-
-
-def _check_keys(what: str, given: object, known: set[str]) -> None:
-    if not isinstance(given, Mapping):
-        raise GraphError(f"{what} must be a mapping with the keys {_listed(sorted(known))}, got {given!r}")
-    for key in given:
-        if key not in known:
-            raise GraphError(f"{what} has the unknown key {key!r}; known are {_listed(sorted(known))}")
-
-
-def _listed(items: Sequence[object], limit: int = 8) -> str:
-    more = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return ", ".join(map(repr, items[:limit])) + more
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

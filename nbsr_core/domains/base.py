@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -34,6 +34,7 @@ class Splits:
     Attributes:
         source: where the data comes from, in words that a report can print.
         synthetic: whether it was generated; shown wherever a result on it shows.
+        augment: changes a training batch, all randomness from the generator (fresh noise each epoch); None for none.
         extra: further evaluation sets by name (out-of-distribution inputs, noise draws).
     """
 
@@ -44,7 +45,13 @@ class Splits:
     feature_names: Sequence[str]
     source: str
     synthetic: bool
+    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
     extra: dict[str, Split] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        taken = sorted({"train", "valid", "test"} & self.extra.keys())
+        if taken:
+            raise InputError(f"an extra split cannot be called {', '.join(taken)}")
 
     @property
     def num_classes(self) -> int:
@@ -53,13 +60,9 @@ class Splits:
     def fingerprint(self) -> str:
         """A hash of every value in every split: equal data, equal fingerprint."""
         digest = hashlib.sha256()
-        for name, split in {
-            "train": self.train,
-            "valid": self.valid,
-            "test": self.test,
-            **self.extra,
-        }.items():
+        splits = {"train": self.train, "valid": self.valid, "test": self.test, **self.extra}
+        for name, split in splits.items():
             for tensor in (split.x, split.y):
                 digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+                digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()[:16]

@@ -16,7 +16,8 @@ from nbsr_core.experts import ExpertSpec
 from nbsr_core.graph import DecisionGraph
 from nbsr_core.network import NBSR
 
-MID_BUDGET = 2.0
+# Most that the mid expert may say for one class, against a prior of 1: enough to lean, not to be sure.
+MID_BUDGET = 5.0
 
 
 def load(seed: int = 0) -> Splits:

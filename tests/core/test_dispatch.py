@@ -153,20 +153,28 @@ def test_every_slot_is_every_map_on_every_row(case: tuple[StackedLinear, Tensor,
         torch.testing.assert_close(answer[:, slot], row_by_row(bank, x, everyone), rtol=1e-12, atol=1e-12)
 
 
-@given(case=banks(), kept=st.lists(st.integers(0, 5), min_size=1, max_size=4))
-def test_selected_copies_the_maps_that_stay(case: tuple[StackedLinear, Tensor, Tensor], kept: list[int]) -> None:
-    bank, x, _ = case
-    kept = [slot % bank.weight.shape[0] for slot in kept]
-    smaller = bank.selected(torch.tensor(kept))
-    assert smaller.weight.dtype == bank.weight.dtype, "a selection must not round the maps"
-    assert torch.equal(smaller.weight, bank.weight[kept])
-    assert (smaller.bias is None) == (bank.bias is None)
-    if smaller.bias is not None and bank.bias is not None:
-        assert torch.equal(smaller.bias, bank.bias[kept])
-    before = bank.weight.clone()
+@given(case=banks(), slot=st.integers(0, 5), to=st.integers(0, 2))
+def test_a_map_can_be_copied_from_another_bank(
+    case: tuple[StackedLinear, Tensor, Tensor], slot: int, to: int
+) -> None:
+    source, x, _ = case
+    slot = slot % source.weight.shape[0]
+    _, outputs, inputs = source.weight.shape
+    bank = StackedLinear(3, inputs, outputs, bias=source.bias is not None).double()
+    before = bank.weight.detach().clone()
+    bank.copy_slot(to, source, slot)
+    torch.testing.assert_close(bank.every_slot(x)[:, to], source.every_slot(x)[:, slot], rtol=1e-12, atol=1e-12)
+    others = [i for i in range(3) if i != to]
+    assert torch.equal(bank.weight[others], before[others])
     with torch.no_grad():
-        smaller.weight.add_(1.0)
-    assert torch.equal(bank.weight, before), "a selection is a copy, not a view"
+        bank.weight.add_(1.0)
+    assert not torch.equal(bank.weight[to], source.weight[slot]), "a copy, not a view"
+
+
+def test_a_map_can_be_copied_with_some_of_its_outputs() -> None:
+    source, bank, x = StackedLinear(2, 4, 5), StackedLinear(3, 4, 3), torch.randn(6, 4)
+    bank.copy_slot(2, source, 1, [4, 0])
+    torch.testing.assert_close(bank.every_slot(x)[:, 2, :2], source.every_slot(x)[:, 1, [4, 0]])
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -1,0 +1,256 @@
+"""A learner is a model together with how it is fitted: the one shape in which NBSR and its baselines meet a study.
+
+Whatever the model, a study trains it, watches its epochs, asks it for probabilities and stores it, all in the same way.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nbsr_core import metrics
+from nbsr_core.domains.base import Split, Splits
+from nbsr_core.network import NBSR, evaluating
+from nbsr_core.objectives import Objective
+from nbsr_core.trace import BeliefTrace
+from nbsr_core.training import Batches, EpochRecord, TensorBatches, Trainer, TrainingConfig
+
+Family = Literal["nbsr", "baseline"]
+Wrap = Callable[[nn.Module], nn.Module]
+
+# Rows that are walked together when a whole split is traced.
+TRACE_CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where and how a training runs; none of it changes what is learned, beyond the order of sums.
+
+    Attributes:
+        device: torch device.
+        checkpoint: file to save to after each epoch and to go on from, or None.
+        shard: (rank, world): this process's share of each batch.
+        wrap: makes a module run on several workers at once (DDP), or None.
+    """
+
+    device: str = "cpu"
+    checkpoint: Path | None = None
+    shard: tuple[int, int] = (0, 1)
+    wrap: Wrap | None = None
+
+
+class Learner(ABC):
+    """Something that can be trained on splits and asked for probabilities."""
+
+    family: ClassVar[Family]
+
+    @abstractmethod
+    def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
+        """Train, yielding a record an epoch."""
+
+    @abstractmethod
+    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        """Class probabilities at full effort."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Everything learned, as tensors and plain values."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of learned parameters."""
+
+
+class TorchLearner(Learner):
+    """A module trained by gradient descent; subclasses say what its loss is."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    @abstractmethod
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+        """The terms of the loss; `module` is the learner's own, or a wrapping of it."""
+
+    def finish(self, splits: Splits) -> None:
+        """What is fitted after the last epoch, on data the gradient never saw."""
+
+    def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
+        batches: Batches = TensorBatches(splits.train.x, splits.train.y, config.batch_size, splits.augment)
+        if execution.shard[1] > 1:
+            batches = ShardedBatches(batches, *execution.shard)
+        module = self.module.to(execution.device)
+        runner = module if execution.wrap is None else execution.wrap(module)
+        trainer = Trainer(
+            module,
+            lambda _, x, y, epoch: self.loss(runner, x, y, epoch),
+            batches,
+            config,
+            validation=lambda _: self._figures(splits.valid),
+            seed=seed,
+            device=execution.device,
+        )
+        if execution.checkpoint is not None and execution.checkpoint.exists():
+            trainer.resume(execution.checkpoint)
+        for record in trainer.run():
+            if execution.checkpoint is not None and execution.shard[0] == 0:
+                trainer.save(execution.checkpoint)
+            yield record
+        self.finish(splits)
+
+    def _figures(self, split: Split) -> dict[str, float]:
+        probs = self.probabilities(split.x)
+        return {"nll": metrics.nll(probs, split.y), "accuracy": metrics.accuracy(probs, split.y)}
+
+    def state(self) -> dict[str, Any]:
+        return self.module.state_dict()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state)
+        self.module.eval()
+
+    @property
+    def size(self) -> int:
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+
+class Classifier(TorchLearner):
+    """A module that gives logits, trained with cross-entropy: the flat baselines."""
+
+    family = "baseline"
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+        return {"loss": F.cross_entropy(module(x), y)}
+
+    @torch.no_grad()
+    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        with evaluating(self.module):
+            device = next(self.module.parameters()).device
+            return torch.cat([self.module(part.to(device)).softmax(-1).cpu() for part in x.split(TRACE_CHUNK)])
+
+
+class NbsrLearner(TorchLearner):
+    """NBSR with its objective; density and calibration are fitted after the last epoch.
+
+    Args:
+        module: the network.
+        objective: what it is trained for.
+        admissible: which nodes own which class, for the concept loss.
+        calibrate: fit one temperature a depth on the validation split.
+    """
+
+    family = "nbsr"
+
+    def __init__(
+        self,
+        module: NBSR,
+        objective: Objective,
+        admissible: Bool[Tensor, "nodes K"] | None = None,
+        calibrate: bool = True,
+    ) -> None:
+        super().__init__(module)
+        self.model, self.objective, self.admissible, self.calibrate = module, objective, admissible, calibrate
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+        admissible = None if self.admissible is None else self.admissible.to(y.device)
+        return self.objective(module(x), y, epoch=epoch, admissible=admissible)
+
+    @torch.no_grad()
+    def finish(self, splits: Splits) -> None:
+        if self.model.density is not None:
+            with evaluating(self.model):
+                parts = splits.train.x.split(TRACE_CHUNK)
+                device = self.model.prior.device
+                oracle = torch.cat([self.model.oracle(part.to(device)) for part in parts])
+            self.model.fit_density(oracle, splits.train.y.to(oracle.device))
+        if self.calibrate:
+            self.model.calibration.reset()
+            self.model.calibrate(self.trace(splits.valid.x), splits.valid.y)
+
+    @torch.no_grad()
+    def trace(self, x: Tensor) -> BeliefTrace:
+        """The walk of a whole split, as the model would walk it in use."""
+        with evaluating(self.model):
+            device = self.model.prior.device
+            return BeliefTrace.concat([self.model(part.to(device)).detach() for part in x.split(TRACE_CHUNK)])
+
+    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        return self.trace(x).probabilities().cpu()
+
+
+@dataclass(frozen=True)
+class ShardedBatches:
+    """Every `world`-th row of each batch: the workers of one training see what one worker alone would have seen."""
+
+    whole: Batches
+    rank: int
+    world: int
+
+    def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in self.whole.epoch(seed, epoch):
+            if len(y) >= self.world:  # a last batch too small to share is left out by all
+                rows = slice(self.rank, len(y) - len(y) % self.world, self.world)
+                yield x[rows], y[rows]
+
+
+class BoostedTrees(Learner):
+    """Gradient-boosted trees (XGBoost), the tabular baseline."""
+
+    family = "baseline"
+
+    def __init__(self, num_classes: int, **parameters: Any) -> None:
+        self.num_classes, self.parameters = num_classes, parameters
+        self.booster: Any = None
+
+    def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
+        from time import perf_counter
+
+        import xgboost
+
+        began = perf_counter()
+        threads = torch.get_num_threads()
+        model = xgboost.XGBClassifier(
+            objective="multi:softprob", eval_metric="mlogloss", random_state=seed, n_jobs=threads, **self.parameters
+        )
+        x = splits.train.x
+        if splits.augment is not None:
+            x = splits.augment(x, torch.Generator().manual_seed(seed))
+        model.fit(x.numpy(), splits.train.y.numpy())
+        self.booster = model.get_booster()
+        seconds = perf_counter() - began
+        loss = metrics.nll(self.probabilities(splits.train.x), splits.train.y)
+        valid = self.probabilities(splits.valid.x)
+        figures = {"nll": metrics.nll(valid, splits.valid.y), "accuracy": metrics.accuracy(valid, splits.valid.y)}
+        yield EpochRecord(0, {"loss": loss}, figures, 0.0, 0.0, seconds, len(x) / seconds)
+
+    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        import xgboost
+
+        probs = self.booster.predict(xgboost.DMatrix(x.numpy()))
+        probs = np.asarray(probs, dtype=np.float64)
+        return torch.from_numpy(probs / probs.sum(1, keepdims=True))
+
+    def state(self) -> dict[str, Any]:
+        return {"booster": torch.frombuffer(bytearray(self.booster.save_raw("ubj")), dtype=torch.uint8)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        import xgboost
+
+        self.booster = xgboost.Booster(model_file=bytearray(state["booster"].numpy().tobytes()))
+
+    @property
+    def size(self) -> int:
+        return int(self.booster.trees_to_dataframe().shape[0])

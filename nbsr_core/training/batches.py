@@ -1,0 +1,68 @@
+"""Where batches and randomness come from: both follow from a seed and the number of the epoch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nbsr_core.errors import InputError
+
+
+class Batches(Protocol):
+    """Training data: a fresh iteration for a given epoch, whose order follows from the seed."""
+
+    def epoch(self, seed: int, epoch: int) -> Iterable[tuple[Tensor, Tensor]]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class TensorBatches:
+    """Batches of tensors that fit into memory, shuffled each epoch.
+
+    Attributes:
+        augment: changes a batch of inputs, with the given generator as its only source of randomness (fresh noise).
+    """
+
+    x: Tensor
+    y: Tensor
+    batch_size: int = 128
+    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise InputError(f"inputs and labels must be as many, got {len(self.x)} and {len(self.y)}")
+        if len(self.x) == 0:
+            raise InputError("the training set is empty")
+        if self.batch_size < 1:
+            raise InputError(f"batch_size must be at least 1, got {self.batch_size}")
+
+    def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        generator = torch.Generator().manual_seed(epoch_seed(seed, epoch, "batches"))
+        for index in torch.randperm(len(self.x), generator=generator).split(self.batch_size):
+            x = self.x[index]
+            yield (x if self.augment is None else self.augment(x, generator)), self.y[index]
+
+
+def epoch_seed(seed: int, epoch: int, purpose: str = "model") -> int:
+    """A seed for one purpose in one epoch, well mixed: neighbours in seed, epoch or purpose have nothing in common.
+
+    Were the order of the batches and the routes drawn from one seed, they would be drawn from the same numbers.
+    """
+    if seed < 0:
+        raise InputError(f"a seed must be at least 0, got {seed}")
+    entropy = [seed, epoch, *purpose.encode()]
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, NumPy and torch; call it before a model is made, so that its first weights follow from the seed."""
+    if seed < 0:
+        raise InputError(f"a seed must be at least 0, got {seed}")
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

@@ -1,0 +1,366 @@
+"""A study becomes one Ray Tune run: a feed proposes trials, warm workers run them, the driver keeps what they find.
+
+The feed is a grid or a search; everything behind it is the same. What is done is known from our own store, never from
+Tune's snapshots: a result is saved first, then told to the search, then recorded in MLflow, and each of these steps is
+repeated without harm. So a run that was killed at any moment is finished by starting it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import queue
+import shutil
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from nbsr_core.errors import NbsrError
+from nbsr_platform.paths import Home
+from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.study import Resources, Study
+from nbsr_platform.trial import Trial
+
+# Before Ray is imported: no usage reports, no second progress table, no own handling of Ctrl-C.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
+os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "86400")  # snapshots cost time, and we never restore from them
+
+import ray  # noqa: E402
+from ray import tune  # noqa: E402
+from ray.tune.search import Searcher  # noqa: E402
+
+
+class Feed(Protocol):
+    """Where trials come from."""
+
+    def next(self) -> Trial | None:
+        """The next trial to run, or None when there is no more."""
+
+    def done(self, trial: Trial, result: TrialResult) -> None:
+        """Learn the outcome of a trial."""
+
+    def should_prune(self, trial: Trial, epoch: dict[str, float]) -> bool:
+        """Whether a trial under way is not worth going on with."""
+
+
+class Watcher(Protocol):
+    """Who is told what happens: progress bars, tests."""
+
+    def started(self, trial: Trial) -> None: ...
+
+    def progressed(self, trial: Trial, epoch: dict[str, float]) -> None: ...
+
+    def ended(self, trial: Trial, result: TrialResult) -> None: ...
+
+
+@dataclass
+class GridFeed:
+    """A fixed list of trials, first come first served."""
+
+    pending: list[Trial]
+
+    def next(self) -> Trial | None:
+        return self.pending.pop(0) if self.pending else None
+
+    def done(self, trial: Trial, result: TrialResult) -> None:
+        """A grid learns nothing from results."""
+
+    def should_prune(self, trial: Trial, epoch: dict[str, float]) -> bool:
+        return False
+
+
+class AlreadyRunningError(NbsrError):
+    """Somebody else is running this study in this store."""
+
+
+@contextlib.contextmanager
+def study_lock(home: Home, study: str) -> Iterator[None]:
+    """One driver a study and store. The lock ends with its process, however that ends."""
+    path = home.lock(study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            raise AlreadyRunningError(f"study {study!r} is already running in {home.root} (process {owner})") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+@contextlib.contextmanager
+def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
+    """A Ray of our own, or the cluster at `address`; one that is already up in this process is used as it is."""
+    if ray.is_initialized():
+        yield
+        return
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"ray\..*")
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
+    else:
+        ray.init(address=address, **options)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+class _FeedSearcher(Searcher):  # type: ignore[misc]
+    """A feed as Tune wants it."""
+
+    def __init__(self, feed: Feed, config: Callable[[Trial], dict[str, Any]]) -> None:
+        super().__init__(metric=None, mode=None)
+        self.feed, self.config = feed, config
+        self.trials: dict[str, Trial] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str:
+        trial = self.feed.next()
+        if trial is None:
+            return str(Searcher.FINISHED)
+        self.trials[trial_id] = trial
+        return self.config(trial)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """The driver does what is to be done, in an order that survives a kill."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing to save: the truth is in our own store."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """See `save`."""
+
+
+class _Pruning(tune.schedulers.FIFOScheduler):  # type: ignore[misc,name-defined]
+    """Stops a trial between two reports when its feed says so."""
+
+    def __init__(self, driver: _Driver) -> None:
+        super().__init__()
+        self.driver = driver
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        action = self.STOP if self.driver.wants_to_prune(trial.trial_id, result) else self.CONTINUE
+        return str(action)
+
+
+class _Driver(tune.Callback):  # type: ignore[misc]
+    """Keeps what the workers find: store first, then the feed, then everybody else."""
+
+    def __init__(self, searcher: _FeedSearcher, store: ResultStore, collector: Any, keep: Callable[..., None]) -> None:
+        self.searcher, self.store, self.collector, self.keep = searcher, store, collector, keep
+        self.epochs: dict[str, list[dict[str, float]]] = {}
+        self.pruned: set[str] = set()
+        self.watcher: Watcher | None = None
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if self.watcher is not None and trial.trial_id not in self.epochs:
+            self.watcher.started(self.searcher.trials[trial.trial_id])
+        self.epochs[trial.trial_id] = []
+
+    def wants_to_prune(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Called with every report, before `on_trial_result`."""
+        trial = self.searcher.trials[trial_id]
+        for epoch in result.get("epochs", []):
+            self.epochs.setdefault(trial_id, []).append(epoch)
+            if self.watcher is not None:
+                self.watcher.progressed(trial, epoch)
+            if not result.get("done") and self.searcher.feed.should_prune(trial, epoch):
+                self.pruned.add(trial_id)
+                return True
+        return False
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        mine = self.searcher.trials[trial.trial_id]
+        result = ray.get(self.collector.take.remote(mine.key))
+        if result is None:
+            epochs = self.epochs.get(trial.trial_id, [])
+            seconds = sum(epoch.get("seconds", 0.0) for epoch in epochs)
+            if trial.trial_id in self.pruned:
+                result = TrialResult(mine.key, "pruned", seconds, epochs)
+            else:
+                result = TrialResult(mine.key, "failed", seconds, epochs, error="the worker ended without a result")
+        self.keep(mine, result)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        mine = self.searcher.trials[trial.trial_id]
+        lost = f"the worker was lost and {trial.num_failures} attempts failed (out of memory, or killed?)"
+        self.keep(mine, TrialResult(mine.key, "failed", 0.0, error=lost))
+
+
+class Recorder:
+    """Records results in the background, so that a slow tracking store does not hold up the workers."""
+
+    def __init__(self, record: Callable[[Trial, TrialResult], None]) -> None:
+        self.record = record
+        self.errors: list[str] = []
+        self.todo: queue.Queue[tuple[Trial, TrialResult] | None] = queue.Queue()
+        self.thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+
+    def __enter__(self) -> Recorder:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.todo.put(None)
+        self.thread.join()
+
+    def put(self, trial: Trial, result: TrialResult) -> None:
+        self.todo.put((trial, result))
+
+    def _work(self) -> None:
+        while (item := self.todo.get()) is not None:
+            try:
+                self.record(*item)
+            except Exception as error:  # results are safe in the store; recording is repeated by the next run
+                self.errors.append(f"{item[0].name}: {''.join(traceback.format_exception_only(error)).strip()}")
+
+
+@dataclass
+class Outcome:
+    """What became of the trials of a study, in the order in which they ended."""
+
+    finished: dict[str, tuple[Trial, TrialResult]] = field(default_factory=dict)
+    reused: int = 0
+    pruned: int = 0
+    failed: list[tuple[Trial, TrialResult]] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return len(self.finished) + self.pruned + len(self.failed)
+
+
+def execute(
+    feed: Feed,
+    study: Study,
+    home: Home,
+    recorder: Recorder,
+    watcher: Watcher,
+    outcome: Outcome,
+    count: int,
+) -> None:
+    """Run all trials of a feed; `outcome` grows as they end, so that it tells the truth after Ctrl-C too."""
+    store = ResultStore(home.trials)
+    collector = _collector_class().remote()
+
+    def keep(trial: Trial, result: TrialResult) -> None:
+        if result.status == "finished":
+            store.save(result)
+            outcome.finished[trial.key] = (trial, result)
+        elif result.status == "pruned":
+            outcome.pruned += 1
+        else:
+            log = home.log(study.name, trial.key)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(f"{trial.name}\n{result.error}\n")
+            outcome.failed.append((trial, result))
+        feed.done(trial, result)
+        result.state = None
+        recorder.put(trial, result)
+        watcher.ended(trial, result)
+
+    plan = placement(study.resources, ray.cluster_resources())
+    searcher = _FeedSearcher(
+        feed,
+        lambda trial: {
+            "trial": trial,
+            "collector": collector,
+            "threads": study.resources.cpus_per_worker,
+            "device": plan.device,
+            "workers": study.resources.workers,
+        },
+    )
+    driver = _Driver(searcher, store, collector, keep)
+    driver.watcher = watcher
+    scratch = home.scratch(study.name)
+    shutil.rmtree(scratch, ignore_errors=True)
+    tuner = tune.Tuner(
+        tune.with_resources(_trainable_class(), plan.per_trial),
+        tune_config=tune.TuneConfig(
+            search_alg=searcher,
+            scheduler=_Pruning(driver),
+            num_samples=count,
+            max_concurrent_trials=plan.concurrency,
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(
+            name="run",
+            storage_path=str(scratch),
+            callbacks=[driver],
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=study.resources.retries),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+        ),
+    )
+    try:
+        with _quiet_tune():
+            tuner.fit()
+    finally:
+        ray.kill(collector)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a trial asks of Ray, and how many run at once."""
+
+    per_trial: dict[str, float]
+    concurrency: int
+    device: str
+
+
+def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
+    """GPUs where there are any, CPUs otherwise: the same study file serves both."""
+    gpus = resources.gpus_per_worker if cluster.get("GPU", 0) else 0
+    cpus = float(resources.cpus_per_worker)
+    workers = resources.workers
+    room = int(cluster.get("CPU", 1) // (cpus * workers))
+    if gpus:
+        room = min(room, int(cluster["GPU"] // (gpus * workers)))
+    wanted = resources.concurrency or max(room, 1)
+    per_trial = {"cpu": 0.0 if workers > 1 else cpus, **({"gpu": float(gpus)} if gpus and workers == 1 else {})}
+    return Placement(per_trial, max(1, min(wanted, room)) if room else 1, "cuda" if gpus else "cpu")
+
+
+def _collector_class() -> Any:
+    from nbsr_platform.worker import Collector
+
+    return Collector
+
+
+def _trainable_class() -> Any:
+    from nbsr_platform.worker import TrialTrainable
+
+    return TrialTrainable
+
+
+@contextlib.contextmanager
+def _quiet_tune() -> Iterator[None]:
+    """Tune speaks through several loggers; what matters of it we say ourselves."""
+    names = ("ray.tune", "ray.train", "ray.data", "ray.air")
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def log_path(home: Home, study: str, trial: Trial) -> Path:
+    """Where the full error of a failed trial is."""
+    return home.log(study, trial.key)

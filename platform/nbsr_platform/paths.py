@@ -1,0 +1,52 @@
+"""One object owns every path of a store, so that no other module makes up a file name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder in which results, the tracking store, searches and reports live; `.nbsr` unless told."""
+
+    root: Path
+
+    @staticmethod
+    def of(root: str | Path | None = None) -> Home:
+        """The given folder, else the one that NBSR_HOME names, else `.nbsr` here."""
+        return Home(Path(root or os.environ.get("NBSR_HOME") or ".nbsr").absolute())
+
+    @property
+    def trials(self) -> Path:
+        """Finished trials, one folder a key: the truth of what is done."""
+        return self.root / "trials"
+
+    @property
+    def tracking_uri(self) -> str:
+        return f"sqlite:///{self.root / 'mlflow.db'}"
+
+    @property
+    def artifacts(self) -> Path:
+        """Where MLflow keeps artifacts of runs in the default store."""
+        return self.root / "artifacts"
+
+    def search_journal(self, study: str) -> Path:
+        """Optuna's journal of a study: what was proposed, finished, pruned or failed."""
+        return self.root / "searches" / f"{study}.journal"
+
+    def lock(self, study: str) -> Path:
+        """Held while a study runs, so that nobody runs it twice at once."""
+        return self.root / "locks" / f"{study}.lock"
+
+    def log(self, study: str, key: str) -> Path:
+        """The error and last words of a trial that failed."""
+        return self.root / "logs" / study / f"{key}.log"
+
+    def report(self, study: str) -> Path:
+        return self.root / "reports" / study / "index.html"
+
+    def scratch(self, study: str) -> Path:
+        """What Ray Tune writes for itself while a study runs; nothing of it is needed afterwards."""
+        return self.root / "scratch" / study

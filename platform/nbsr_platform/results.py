@@ -1,0 +1,121 @@
+"""What a trial left behind, and the folder in which it is kept: written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from nbsr_core.errors import InputError
+
+Status = Literal["finished", "pruned", "failed"]
+
+
+@dataclass
+class TrialResult:
+    """The outcome of a trial, whoever ran it.
+
+    Attributes:
+        epochs: one flat dictionary of figures an epoch.
+        metrics: final figures by name (`test/accuracy`, ...).
+        tables, audits, warnings: see `nbsr_core.evaluation.Evaluation`.
+        data: source, whether synthetic, fingerprint, class and feature names.
+        error: last line and full text where it failed.
+        state: what was learned, for `ResultStore` to keep beside; not part of the JSON.
+    """
+
+    key: str
+    status: Status
+    seconds: float
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    audits: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+    state: dict[str, Any] | None = None
+
+    def to_json(self) -> str:
+        plain = {name: value for name, value in asdict_without_state(self).items()}
+        return json.dumps(_without_nonfinite(plain), allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str) -> TrialResult:
+        return TrialResult(**json.loads(text))
+
+
+def asdict_without_state(result: TrialResult) -> dict[str, Any]:
+    state, result.state = result.state, None
+    try:
+        return {k: v for k, v in asdict(result).items() if k != "state"}
+    finally:
+        result.state = state
+
+
+def _without_nonfinite(value: Any) -> Any:
+    """JSON knows no NaN or infinity: they become None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _without_nonfinite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nonfinite(v) for v in value]
+    return value
+
+
+@dataclass(frozen=True)
+class ResultStore:
+    """Finished trials by key. A folder appears under its key only when all its files are on disk."""
+
+    root: Path
+
+    def folder(self, key: str) -> Path:
+        return self.root / key
+
+    def has(self, key: str) -> bool:
+        return (self.folder(key) / "result.json").exists()
+
+    def load(self, key: str) -> TrialResult:
+        path = self.folder(key) / "result.json"
+        try:
+            return TrialResult.from_json(path.read_text())
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"{path}: not a readable trial result ({error}); delete its folder to run it again") from None
+
+    def load_state(self, key: str) -> dict[str, Any]:
+        """What the trial's model learned; tensors and plain values only, nothing in it can run code."""
+        state: dict[str, Any] = torch.load(self.folder(key) / "model.pt", map_location="cpu", weights_only=True)
+        return state
+
+    def save(self, result: TrialResult) -> None:
+        """Keep a finished trial. Written beside its place, then renamed: a crash leaves nothing half-done."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=self.root, prefix=f".{result.key}-"))
+        try:
+            (beside / "result.json").write_text(result.to_json())
+            if result.state is not None:
+                torch.save(result.state, beside / "model.pt")
+            for path in beside.iterdir():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            if self.has(result.key):
+                return
+            shutil.rmtree(self.folder(result.key), ignore_errors=True)
+            os.replace(beside, self.folder(result.key))
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove what a killed process left half-written."""
+        if self.root.exists():
+            for path in self.root.glob(".*-*"):
+                shutil.rmtree(path, ignore_errors=True)

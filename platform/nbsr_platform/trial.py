@@ -1,0 +1,140 @@
+"""A trial: one model, one seed, one set of options, and a key that says whether it was done before.
+
+The key is a hash of all that determines the result. Equal keys, equal results: a study that is run again, or another one
+that shares trials with it, reuses them; a change of one option, of the data or of the code that uses them does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import nbsr_core
+from nbsr_core.domains.domain import Domain, find_domain
+from nbsr_platform.study import Study
+
+# Parts of the core that show results but do not make them.
+NOT_DECISIVE = {"figures.py"}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """All that a worker needs to know, as plain values that any process can rebuild.
+
+    Attributes:
+        label: the model's name in the study; two labels may share a kind.
+        data_fingerprint: hash of the data itself, so that changed files change the key.
+        proposal: number of the search's proposal that this trial is, or None in a grid.
+    """
+
+    study: str
+    domain: str
+    data: Mapping[str, Any]
+    data_fingerprint: str
+    label: str
+    kind: str
+    family: str
+    options: Mapping[str, Any]
+    training: Mapping[str, Any]
+    evaluation: Mapping[str, Any]
+    seed: int
+    proposal: int | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """16 hex digits; the study's name, the label and who proposed the trial do not count."""
+        decisive = {
+            "domain": self.domain,
+            "data": self.data,
+            "data_fingerprint": self.data_fingerprint,
+            "kind": self.kind,
+            "options": self.options,
+            "training": self.training,
+            "evaluation": self.evaluation,
+            "seed": self.seed,
+            "code": code_version(self.domain),
+        }
+        return hashlib.sha256(canonical(decisive).encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """As it shows in MLflow: what a person would call it."""
+        number = "" if self.proposal is None else f" #{self.proposal}"
+        return f"{self.label}{number} seed {self.seed}"
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys, so that equal content gives equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not plain data")
+
+
+@cache
+def code_version(domain: str) -> str:
+    """Hash of the source that a trial runs: the core, and the domain's own package where that is somebody else's."""
+    core = Path(nbsr_core.__file__).parent
+    files = {f"core/{path.relative_to(core)}": path for path in core.rglob("*.py") if path.name not in NOT_DECISIVE}
+    shipped = core / "domains"
+    for name in [name for name in files if name.startswith("core/domains/")]:
+        # Of the shipped domains only the one in question counts: a change in vision does not undo medical's results.
+        owner = Path(name).relative_to("core/domains").parts[0].removesuffix(".py")
+        if owner not in {domain, "base", "domain", "tabular", "__init__"} and (shipped / owner).exists():
+            del files[name]
+    source = Path(inspect.getfile(type(find_domain(domain))))
+    files.setdefault(f"domain/{source.name}", source)
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(name.encode() + b"\0" + files[name].read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def data_fingerprint(domain: Domain, data: Any) -> str:
+    """Hash of the data as seed 0 sees it: the splits of other seeds follow from the same source."""
+    return domain.load(data, 0).fingerprint()
+
+
+def grid(study: Study) -> list[Trial]:
+    """The trials of a study without search: every model with every seed, all models of one seed together."""
+    fingerprint = data_fingerprint(study.domain_object, study.data)
+    return [make_trial(study, label, seed, fingerprint) for seed in study.seeds for label in study.models]
+
+
+def make_trial(
+    study: Study,
+    label: str,
+    seed: int,
+    fingerprint: str,
+    *,
+    options: Any = None,
+    training: Any = None,
+    proposal: int | None = None,
+) -> Trial:
+    """A trial of one of the study's models, with its own options unless others are given."""
+    choice = study.models[label]
+    return Trial(
+        study=study.name,
+        domain=study.domain,
+        data=asdict(study.data),
+        data_fingerprint=fingerprint,
+        label=label,
+        kind=choice.kind,
+        family=choice.family,
+        options=asdict(choice.options if options is None else options),
+        training=asdict(choice.training if training is None else training),
+        evaluation=asdict(study.evaluation),
+        seed=seed,
+        proposal=proposal,
+    )

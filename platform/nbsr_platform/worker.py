@@ -1,0 +1,171 @@
+"""What a Ray worker does with a trial: load, build, train, evaluate. Workers stay warm and run one trial after another.
+
+Ray Tune places and restarts workers and passes on what they report; the results themselves, which may be large, go
+straight to a `Collector`, from which the driver takes them.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+import traceback
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray import tune
+
+import nbsr_core
+from nbsr_core.domains.base import Splits
+from nbsr_core.domains.domain import Signature, find_domain
+from nbsr_core.evaluation import EvaluationOptions
+from nbsr_core.learners import Execution, Learner
+from nbsr_core.training import EpochRecord, TrainingConfig, seed_everything
+from nbsr_platform.options import from_plain
+from nbsr_platform.results import TrialResult
+from nbsr_platform.trial import Trial, canonical
+
+# A worker reports at most this often: reports cost the driver time, and nobody reads faster.
+REPORT_SECONDS = 0.5
+
+
+@ray.remote(num_cpus=0, max_concurrency=4)
+class Collector:
+    """Takes finished results from the workers; lives beside the driver."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, TrialResult] = {}
+
+    def put(self, result: TrialResult) -> None:
+        self.results[result.key] = result
+
+    def take(self, key: str) -> TrialResult | None:
+        return self.results.pop(key, None)
+
+
+class TrialTrainable(tune.Trainable):  # type: ignore[misc]
+    """One trial after another in the same process (`reuse_actors`), a few epochs a step."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.begin(new_config)
+        return True
+
+    def begin(self, config: dict[str, Any]) -> None:
+        """Prepare the next trial; nothing is loaded before the first step, so that errors belong to the trial."""
+        self.trial: Trial = config["trial"]
+        self.collector = config["collector"]
+        torch.set_num_threads(max(1, int(config["threads"])))
+        self.began = time.perf_counter()
+        self.epochs: list[dict[str, float]] = []
+        self.reported = 0
+        self.progress = run_trial(self.trial, config["device"])
+
+    def step(self) -> dict[str, Any]:
+        """Go on for a while. An error is a result like another: the worker stays warm for the next trial."""
+        until = time.perf_counter() + REPORT_SECONDS
+        try:
+            for event in self.progress:
+                if isinstance(event, TrialResult):
+                    event.epochs = self.epochs
+                    return self.finished(event)
+                self.epochs.append({"epoch": float(event.epoch), **event.flat(), "seconds": event.seconds})
+                if time.perf_counter() > until:
+                    break
+        except Exception as error:
+            text = "".join(traceback.format_exception(error))
+            return self.finished(
+                TrialResult(self.trial.key, "failed", 0.0, self.epochs, error=text, environment=environment())
+            )
+        return self.report(done=False)
+
+    def finished(self, result: TrialResult) -> dict[str, Any]:
+        """Hand over the result and tell Tune the little that it needs."""
+        result.seconds = time.perf_counter() - self.began
+        ray.get(self.collector.put.remote(result))
+        return self.report(done=True)
+
+    def report(self, *, done: bool) -> dict[str, Any]:
+        """The epochs since the last report."""
+        news, self.reported = self.epochs[self.reported :], len(self.epochs)
+        return {"epochs": news, "epoch": len(self.epochs), "done": done}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing: a trial that lost its worker starts again, and only finished trials count."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """See `save_checkpoint`."""
+
+
+def run_trial(trial: Trial, device: str, execution: Execution | None = None) -> Iterator[EpochRecord | TrialResult]:
+    """Train and judge a model: a record an epoch, at last the result. Deterministic given the trial."""
+    domain = find_domain(trial.domain)
+    splits = load_splits(trial)
+    kind = domain.models[trial.kind]
+    seed_everything(trial.seed)
+    learner: Learner = kind.build(
+        from_plain(kind.options, trial.options), Signature(splits.class_names, splits.feature_names)
+    )
+    training = from_plain(TrainingConfig, trial.training)
+    yield from learner.train(splits, training, trial.seed, execution or Execution(device=device))
+    evaluation = domain.evaluate(learner, splits, from_plain(EvaluationOptions, trial.evaluation))
+    yield TrialResult(
+        key=trial.key,
+        status="finished",
+        seconds=0.0,
+        metrics=evaluation.metrics,
+        tables=evaluation.tables,
+        audits=evaluation.audits,
+        warnings=evaluation.warnings,
+        data={
+            "source": splits.source,
+            "synthetic": splits.synthetic,
+            "fingerprint": trial.data_fingerprint,
+            "class_names": list(splits.class_names),
+            "feature_names": list(splits.feature_names),
+        },
+        environment=environment(device),
+        state=learner.state(),
+    )
+
+
+def load_splits(trial: Trial) -> Splits:
+    """The trial's data; a warm worker keeps what it loaded last."""
+    return _load_splits(trial.domain, canonical(trial.data), trial.data_fingerprint, trial.seed)
+
+
+@lru_cache(maxsize=4)
+def _load_splits(domain: str, data: str, fingerprint: str, seed: int) -> Splits:
+    import json
+
+    found = find_domain(domain)
+    return found.load(from_plain(found.data, json.loads(data)), seed)
+
+
+@lru_cache(maxsize=2)
+def environment(device: str = "cpu") -> dict[str, str]:
+    """What a reader needs to repeat a result."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "ray": ray.__version__,
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
+        "commit": _git_commit(),
+    }
+
+
+def _git_commit() -> str:
+    root = Path(nbsr_core.__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return done.stdout.strip() or "unknown"
