@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from nbsr_core.errors import InputError
 
 
+@runtime_checkable
 class Batches(Protocol):
     """Training data: a fresh iteration for a given epoch, whose order follows from the seed."""
 

@@ -18,27 +18,20 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
+import ray
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import Searcher
+
 from nbsr_core.errors import NbsrError
+from nbsr_platform.distributed import Team
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.study import Resources, Study
 from nbsr_platform.trial import Trial
-
-# Before Ray is imported: no usage reports, no second progress table, no own handling of Ctrl-C.
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
-os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "86400")  # snapshots cost time, and we never restore from them
-
-import ray  # noqa: E402
-from ray import tune  # noqa: E402
-from ray.tune.search import Searcher  # noqa: E402
-
+from nbsr_platform.worker import Collector, TrialTrainable
 
 class Feed(Protocol):
     """Where trials come from."""
@@ -145,7 +138,7 @@ class _FeedSearcher(Searcher):  # type: ignore[misc]
         """See `save`."""
 
 
-class _Pruning(tune.schedulers.FIFOScheduler):  # type: ignore[misc,name-defined]
+class _Pruning(FIFOScheduler):  # type: ignore[misc]
     """Stops a trial between two reports when its feed says so."""
 
     def __init__(self, driver: _Driver) -> None:
@@ -254,7 +247,7 @@ def execute(
 ) -> None:
     """Run all trials of a feed; `outcome` grows as they end, so that it tells the truth after Ctrl-C too."""
     store = ResultStore(home.trials)
-    collector = _collector_class().remote()
+    collector = Collector.remote()
 
     def keep(trial: Trial, result: TrialResult) -> None:
         if result.status == "finished":
@@ -272,23 +265,23 @@ def execute(
         recorder.put(trial, result)
         watcher.ended(trial, result)
 
+    scratch = home.scratch(study.name)
+    shutil.rmtree(scratch, ignore_errors=True)
     plan = placement(study.resources, ray.cluster_resources())
     searcher = _FeedSearcher(
         feed,
         lambda trial: {
             "trial": trial,
             "collector": collector,
-            "threads": study.resources.cpus_per_worker,
             "device": plan.device,
-            "workers": study.resources.workers,
+            "team": plan.team,
+            "storage": str(scratch),
         },
     )
     driver = _Driver(searcher, store, collector, keep)
     driver.watcher = watcher
-    scratch = home.scratch(study.name)
-    shutil.rmtree(scratch, ignore_errors=True)
     tuner = tune.Tuner(
-        tune.with_resources(_trainable_class(), plan.per_trial),
+        tune.with_resources(TrialTrainable, plan.per_trial),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             scheduler=_Pruning(driver),
@@ -320,6 +313,7 @@ class Placement:
     per_trial: dict[str, float]
     concurrency: int
     device: str
+    team: Team
 
 
 def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
@@ -332,19 +326,8 @@ def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
         room = min(room, int(cluster["GPU"] // (gpus * workers)))
     wanted = resources.concurrency or max(room, 1)
     per_trial = {"cpu": 0.0 if workers > 1 else cpus, **({"gpu": float(gpus)} if gpus and workers == 1 else {})}
-    return Placement(per_trial, max(1, min(wanted, room)) if room else 1, "cuda" if gpus else "cpu")
-
-
-def _collector_class() -> Any:
-    from nbsr_platform.worker import Collector
-
-    return Collector
-
-
-def _trainable_class() -> Any:
-    from nbsr_platform.worker import TrialTrainable
-
-    return TrialTrainable
+    team = Team(workers, cpus, float(gpus), resources.retries)
+    return Placement(per_trial, max(1, min(wanted, room)) if room else 1, "cuda" if gpus else "cpu", team)
 
 
 @contextlib.contextmanager
@@ -359,8 +342,3 @@ def _quiet_tune() -> Iterator[None]:
     finally:
         for name, level in before.items():
             logging.getLogger(name).setLevel(level)
-
-
-def log_path(home: Home, study: str, trial: Trial) -> Path:
-    """Where the full error of a failed trial is."""
-    return home.log(study, trial.key)

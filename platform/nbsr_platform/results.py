@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ class TrialResult:
         metrics: final figures by name (`test/accuracy`, ...).
         tables, audits, warnings: see `nbsr_core.evaluation.Evaluation`.
         data: source, whether synthetic, fingerprint, class and feature names.
+        trial: the trial itself as plain values, so that its model can be rebuilt.
         error: last line and full text where it failed.
         state: what was learned, for `ResultStore` to keep beside; not part of the JSON.
     """
@@ -41,24 +42,17 @@ class TrialResult:
     warnings: list[str] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    trial: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     state: dict[str, Any] | None = None
 
     def to_json(self) -> str:
-        plain = {name: value for name, value in asdict_without_state(self).items()}
+        plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "state"}
         return json.dumps(_without_nonfinite(plain), allow_nan=False)
 
     @staticmethod
     def from_json(text: str) -> TrialResult:
         return TrialResult(**json.loads(text))
-
-
-def asdict_without_state(result: TrialResult) -> dict[str, Any]:
-    state, result.state = result.state, None
-    try:
-        return {k: v for k, v in asdict(result).items() if k != "state"}
-    finally:
-        result.state = state
 
 
 def _without_nonfinite(value: Any) -> Any:

@@ -10,13 +10,14 @@ import hashlib
 import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import nbsr_core
 from nbsr_core.domains.domain import Domain, find_domain
+from nbsr_platform.options import to_plain
 from nbsr_platform.study import Study
 
 # Parts of the core that show results but do not make them.
@@ -127,14 +128,14 @@ def make_trial(
     return Trial(
         study=study.name,
         domain=study.domain,
-        data=asdict(study.data),
+        data=to_plain(study.data),
         data_fingerprint=fingerprint,
         label=label,
         kind=choice.kind,
         family=choice.family,
-        options=asdict(choice.options if options is None else options),
-        training=asdict(choice.training if training is None else training),
-        evaluation=asdict(study.evaluation),
+        options=to_plain(choice.options if options is None else options),
+        training=to_plain(choice.training if training is None else training),
+        evaluation=to_plain(study.evaluation),
         seed=seed,
         proposal=proposal,
     )

@@ -11,6 +11,7 @@ import subprocess
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from nbsr_core.domains.domain import Signature, find_domain
 from nbsr_core.evaluation import EvaluationOptions
 from nbsr_core.learners import Execution, Learner
 from nbsr_core.training import EpochRecord, TrainingConfig, seed_everything
+from nbsr_platform.distributed import Team, run_distributed
 from nbsr_platform.options import from_plain
 from nbsr_platform.results import TrialResult
 from nbsr_platform.trial import Trial, canonical
@@ -35,16 +37,26 @@ REPORT_SECONDS = 0.5
 
 @ray.remote(num_cpus=0, max_concurrency=4)
 class Collector:
-    """Takes finished results from the workers; lives beside the driver."""
+    """Takes finished results, and the epochs of trials on several workers; lives beside the driver."""
 
     def __init__(self) -> None:
         self.results: dict[str, TrialResult] = {}
+        self.epochs: dict[str, dict[int, EpochRecord]] = {}
 
     def put(self, result: TrialResult) -> None:
         self.results[result.key] = result
 
     def take(self, key: str) -> TrialResult | None:
+        self.epochs.pop(key, None)
         return self.results.pop(key, None)
+
+    def put_epoch(self, key: str, record: EpochRecord) -> None:
+        """An epoch that is repeated after a restart replaces itself."""
+        self.epochs.setdefault(key, {})[record.epoch] = record
+
+    def epochs_after(self, key: str, epoch: int) -> list[EpochRecord]:
+        records = self.epochs.get(key, {})
+        return [records[number] for number in sorted(records) if number > epoch]
 
 
 class TrialTrainable(tune.Trainable):  # type: ignore[misc]
@@ -61,11 +73,15 @@ class TrialTrainable(tune.Trainable):  # type: ignore[misc]
         """Prepare the next trial; nothing is loaded before the first step, so that errors belong to the trial."""
         self.trial: Trial = config["trial"]
         self.collector = config["collector"]
-        torch.set_num_threads(max(1, int(config["threads"])))
+        torch.set_num_threads(max(1, int(config["team"].cpus_per_worker)))
         self.began = time.perf_counter()
         self.epochs: list[dict[str, float]] = []
         self.reported = 0
-        self.progress = run_trial(self.trial, config["device"])
+        team: Team = config["team"]
+        if team.workers > 1:
+            self.progress = run_distributed(self.trial, team, Path(config["storage"]), self.collector)
+        else:
+            self.progress = run_trial(self.trial, config["device"])
 
     def step(self) -> dict[str, Any]:
         """Go on for a while. An error is a result like another: the worker stays warm for the next trial."""
@@ -113,7 +129,10 @@ def run_trial(trial: Trial, device: str, execution: Execution | None = None) -> 
         from_plain(kind.options, trial.options), Signature(splits.class_names, splits.feature_names)
     )
     training = from_plain(TrainingConfig, trial.training)
-    yield from learner.train(splits, training, trial.seed, execution or Execution(device=device))
+    execution = execution or Execution(device=device)
+    yield from learner.train(splits, training, trial.seed, execution)
+    if execution.shard[0] > 0:
+        return  # one of a team judges for all
     evaluation = domain.evaluate(learner, splits, from_plain(EvaluationOptions, trial.evaluation))
     yield TrialResult(
         key=trial.key,
@@ -131,6 +150,7 @@ def run_trial(trial: Trial, device: str, execution: Execution | None = None) -> 
             "feature_names": list(splits.feature_names),
         },
         environment=environment(device),
+        trial=asdict(trial),
         state=learner.state(),
     )
 

@@ -10,10 +10,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pytest
 import torch
 from torch import Tensor
 
 import nbsr_core as nbsr
+from nbsr_core import dispatch
 
 Specs = Mapping[str, nbsr.ExpertSpec]
 
@@ -40,11 +42,9 @@ def expert_slot(model: nbsr.NBSR, node: int, specs: Specs | None = None) -> tupl
     return list(bank.parameters()), slot
 
 
-def _expert(
-    model: nbsr.NBSR, node: int, specs: Specs | None
-) -> tuple[torch.nn.Module, int, nbsr.ExpertSpec]:
+def _expert(model: nbsr.NBSR, node: int, specs: Specs | None) -> tuple[torch.nn.Module, int, nbsr.ExpertSpec]:
     nodes, level = model.graph.nodes, model.graph.nodes[node].level
-    banks = list(model.experts[level - 1].banks)  # type: ignore[arg-type]
+    banks = list(model.experts[level - 1].banks)
     neighbours = list(model.graph.levels[level])
     if specs is None:
         assert len(banks) == 1
@@ -60,7 +60,7 @@ def router_slot(model: nbsr.NBSR, node: int) -> tuple[list[torch.nn.Parameter], 
     level = model.graph.nodes[node].level
     bank = model.routers[level].bank
     inner = [i for i in model.graph.levels[level] if model.graph.nodes[i].children]
-    return ([] if bank is None else list(bank.parameters())), inner.index(node)  # type: ignore[union-attr]
+    return ([] if bank is None else list(bank.parameters())), inner.index(node)
 
 
 def logits_at(model: nbsr.NBSR, node: int, h: Tensor, alpha: Tensor, side: Tensor | None) -> Tensor:
@@ -70,16 +70,16 @@ def logits_at(model: nbsr.NBSR, node: int, h: Tensor, alpha: Tensor, side: Tenso
     bank = model.routers[model.graph.nodes[node].level].bank
     if bank is None:
         return torch.zeros(1, dtype=h.dtype)
-    z = bank.from_oracle.weight[slot] @ h  # type: ignore[union-attr]
-    if bank.from_oracle.bias is not None:  # type: ignore[union-attr]
-        z = z + bank.from_oracle.bias[slot]  # type: ignore[union-attr]
+    z = bank.from_oracle.weight[slot] @ h
+    if bank.from_oracle.bias is not None:
+        z = z + bank.from_oracle.bias[slot]
     belief = model.router_spec.belief
     if belief != "none":
         seen = {"alpha": alpha, "log": alpha.log(), "mean": alpha / alpha.sum()}[belief]
         z = z + bank.from_belief.weight[slot] @ seen  # type: ignore[union-attr]
     if side is not None:
         z = z + bank.from_side.weight[slot] @ side  # type: ignore[union-attr]
-    for layer in bank.layers:  # type: ignore[union-attr]
+    for layer in bank.layers:
         z = layer.weight[slot] @ z.clamp(min=0)
         z = z if layer.bias is None else z + layer.bias[slot]
     return z[: len(children)]
@@ -152,6 +152,13 @@ def taught_beliefs(
         rows.append(torch.stack(beliefs))
     return list(torch.stack(rows, dim=1))
 
+
+def take_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Make banks of any size take one way: `sorted` rows, one product a node, or `tables`, one for all of them."""
+    monkeypatch.setattr(dispatch, "MACS_PER_CALL", {"sorted": -1, "tables": 10**15}[way])
+
+
+WAYS = ["tables", "sorted"]
 
 MIXED = (
     nbsr.ExpertSpec(),

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from nbsr_core.dispatch import Layout, StackedLinear
 
-
 WAYS = {"cheap maps, few calls": 1, "moderate maps": 200_000, "dear maps, exact arithmetic": 10**12}
 """What a row costs decides the way through a bank; all must give the same."""
 
@@ -154,9 +153,7 @@ def test_every_slot_is_every_map_on_every_row(case: tuple[StackedLinear, Tensor,
 
 
 @given(case=banks(), slot=st.integers(0, 5), to=st.integers(0, 2))
-def test_a_map_can_be_copied_from_another_bank(
-    case: tuple[StackedLinear, Tensor, Tensor], slot: int, to: int
-) -> None:
+def test_a_map_can_be_copied_from_another_bank(case: tuple[StackedLinear, Tensor, Tensor], slot: int, to: int) -> None:
     source, x, _ = case
     slot = slot % source.weight.shape[0]
     _, outputs, inputs = source.weight.shape

@@ -19,7 +19,6 @@ from torch import Tensor
 from nbsr_core.domains.medical import (
     MedicalData,
     SymptomProfiles,
-    augmentation,
     bayes_posterior,
     flip,
     graph,
@@ -215,9 +214,8 @@ class TestEmbedded:
     def test_fixed_noise_is_in_the_rows_and_fresh_noise_in_the_augmentation(self) -> None:
         fixed, fresh = load(SMALL, 0), load(replace(SMALL, noise_scheme="fresh"), 0)
         assert (fixed.train.x != fresh.train.x).double().mean() == pytest.approx(0.05, abs=0.007)
-        assert augmentation(SMALL) is None
-        augment = pickle.loads(pickle.dumps(augmentation(replace(SMALL, noise_scheme="fresh", noise=0.2))))
-        assert augment is not None
+        assert fixed.augment is None
+        augment = pickle.loads(pickle.dumps(load(replace(SMALL, noise_scheme="fresh", noise=0.2), 0).augment))
         epochs = generator()
         one, two = augment(fresh.train.x, epochs), augment(fresh.train.x, epochs)
         assert (one != fresh.train.x).double().mean() == pytest.approx(0.2, abs=0.013)

@@ -64,7 +64,7 @@ def test_nll_and_deep_supervision(name: str) -> None:
 
 def test_deep_supervision_is_nothing_where_there_is_one_depth() -> None:
     trace = walked(nbsr.DecisionGraph.layered([3]))
-    assert float(objectives.deep_supervision(trace, labels())) == 0.0
+    assert objectives.deep_supervision(trace, labels()).item() == 0.0
 
 
 @pytest.mark.parametrize("name", ALL_GRAPHS)
@@ -80,7 +80,7 @@ def test_entropy_penalty(name: str) -> None:
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", ALL_GRAPHS)
 def test_expected_cost_is_what_the_visited_nodes_cost(name: str, training: bool) -> None:
-    trace = walked(ALL_GRAPHS[name], training=training)
+    trace = walked(ALL_GRAPHS[name], training=training).detach()
     spent = [
         sum(trace.graph.nodes[int(trace.nodes[t + 1, row])].cost for t in visits(trace, row))
         for row in range(len(trace))
@@ -91,7 +91,8 @@ def test_expected_cost_is_what_the_visited_nodes_cost(name: str, training: bool)
 
 @pytest.mark.parametrize("name", ["costly", "owned", "padded"])
 def test_the_gradient_of_the_cost_is_that_of_the_relaxed_choice(name: str) -> None:
-    trace = walked(ALL_GRAPHS[name])
+    model = make_model(ALL_GRAPHS[name], router=nbsr.RouterSpec(belief="none"))
+    trace = model(3 * torch.randn(12, FEATURES))
     relaxed = [step.relaxed for step in trace.steps]
     found = torch.autograd.grad(objectives.expected_cost(trace), relaxed, allow_unused=True)
     for t, gradient in enumerate(found):
@@ -111,9 +112,9 @@ def test_regulariser_counts_evidence_for_wrong_classes_only(name: str) -> None:
     for row in range(len(trace)):
         for k in range(5):
             if k != int(y[row]):
-                total += float(trace.evidence[:, row, k].sum())
+                total += trace.evidence[:, row, k].sum().item()
     found = objectives.evidential_regulariser(trace, y)
-    assert float(found) == pytest.approx(total / len(trace) / 5, rel=1e-5)
+    assert found.item() == pytest.approx(total / len(trace) / 5, rel=1e-5)
     (gradient,) = torch.autograd.grad(found, trace.beliefs[-1])
     assert bool((gradient.gather(1, y[:, None]) == 0).all())
     assert int((gradient > 0).sum()) == 4 * len(trace)
@@ -157,26 +158,20 @@ def handmade(
 
 
 def test_several_owners_add_up_and_strangers_are_not_blamed() -> None:
-    graph = nbsr.DecisionGraph.from_edges(
-        [("Root", "left"), ("Root", "middle"), ("Root", "right"), *((a, b) for a in ("left", "right") for b in "xy")],
-        classes={"left": [0, 1], "middle": [1, 2], "right": [3, 4], "x": [0, 3], "y": [1, 4]},
+    graph = nbsr.DecisionGraph.taxonomy(
+        {"left": {"a": [0], "b": [1]}, "middle": {"c": [1], "d": [2]}, "right": {"e": [3], "f": [4]}}
     )
     owns = torch.tensor(graph.admissible(5))
     first = torch.tensor([[0.3, -1.0, 2.0]] * 3, requires_grad=True)
     second = torch.tensor([[0.5, -0.5]] * 3, requires_grad=True)
-    # Class 1 is owned by left and middle. All three go right, where x and y own 0, 3 and 1, 4: class 2 has no owner.
-    y = torch.tensor([1, 3, 2])
-    trace = handmade(graph, [first, second], [torch.full((3,), 2), torch.zeros(3, dtype=torch.int64)])
-    loss = objectives.concept_loss(trace, y, owns)
+    y, to_e = torch.tensor([1, 3, 2]), [torch.full((3,), 2), torch.zeros(3, dtype=torch.int64)]
+    loss = objectives.concept_loss(handmade(graph, [first, second], to_e), y, owns)
     p, q = first[0].softmax(0), second[0].softmax(0)
     root = -(torch.log(p[0] + p[1]) + torch.log(p[2]) + torch.log(p[1])) / 3
-    below = -(torch.log(q[1]) + torch.log(q[0])) / 3
-    torch.testing.assert_close(loss, root + below)
+    torch.testing.assert_close(loss, root - torch.log(q[0]) / 3)  # at the router of `right`, only class 3 has an owner
     loss.backward()
-    assert first.grad is not None
     assert second.grad is not None
-    assert bool((second.grad[2] == 0).all())
-    assert bool((second.grad[:2] != 0).all())
+    assert (second.grad != 0).any(-1).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
@@ -228,7 +223,7 @@ def test_load_balance_is_n_times_the_squared_shares_and_never_below_one(seed: in
                 share[child] += p / len(walkers)
         levels_with_a_choice += bool(walkers)
         wanted += len(level) * sum(p * p for p in share.values())
-    found = float(objectives.load_balance(trace))
+    found = objectives.load_balance(trace).item()
     assert found == pytest.approx(wanted, rel=1e-4)
     assert found >= levels_with_a_choice - 1e-5
 
@@ -279,7 +274,7 @@ def test_load_balancing_spreads_the_walks() -> None:
     x, y = grouped_data()
 
     def imbalance(weight: float) -> float:
-        return float(objectives.load_balance(trained(graph, nbsr.Objective(balance=weight), x, y)(x)))
+        return objectives.load_balance(trained(graph, nbsr.Objective(balance=weight), x, y)(x)).item()
 
     assert imbalance(1.0) < min(1.1, imbalance(0.0) - 0.1)
 
@@ -307,13 +302,12 @@ def test_objective_is_the_weighted_sum_of_its_terms() -> None:
 
 def test_the_regulariser_is_ramped_up_linearly() -> None:
     trace, y = walked(GRAPHS["tree"]), labels()
-    full = 0.02 * float(objectives.evidential_regulariser(trace, y))
-    at = {
-        epoch: float(nbsr.Objective(regulariser=0.02)(trace, y, epoch=epoch)["regulariser"]) for epoch in (0, 5, 10, 99)
-    }
+    full = 0.02 * objectives.evidential_regulariser(trace, y).item()
+    objective = nbsr.Objective(regulariser=0.02)
+    at = {epoch: objective(trace, y, epoch=epoch)["regulariser"].item() for epoch in (0, 5, 10, 99)}
     assert at == pytest.approx({0: 0.0, 5: full / 2, 10: full, 99: full})
     at_once = nbsr.Objective(regulariser=0.02, anneal_epochs=0)(trace, y, epoch=0)
-    assert float(at_once["regulariser"]) == pytest.approx(full)
+    assert at_once["regulariser"].item() == pytest.approx(full)
 
 
 def test_terms_of_weight_zero_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +340,7 @@ def test_a_concept_loss_without_owners_and_bad_labels_are_refused() -> None:
     trace = walked(OWNED)
     cases: list[tuple[Callable[[], object], str]] = [
         (lambda: nbsr.Objective(concept=0.1)(trace, labels()), "admissible"),
-        (lambda: nbsr.Objective()(trace, labels() + 1), "within 0 .. 4"),
+        (lambda: nbsr.Objective()(trace, labels() + 1), r"within 0 \.\. 4"),
         (lambda: nbsr.Objective()(trace, labels(11)), r"expected \(12,\)"),
     ]
     for call, message in cases:

@@ -6,21 +6,21 @@ from nbsr_core.domains.medical.data import (
     FreshNoise,
     MedicalData,
     MedicalSplits,
-    augmentation,
     flip,
     graph,
     load,
 )
+from nbsr_core.domains.medical.domain import Medical
 from nbsr_core.domains.medical.knowledge import Knowledge, knowledge, system_of, systems
 from nbsr_core.domains.medical.profiles import SymptomProfiles, bayes_posterior
 
 __all__ = [
     "FreshNoise",
     "Knowledge",
+    "Medical",
     "MedicalData",
     "MedicalSplits",
     "SymptomProfiles",
-    "augmentation",
     "bayes_posterior",
     "flip",
     "graph",

@@ -8,7 +8,7 @@ and a split in which no distinct row is shared (`split: distinct`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, Protocol, get_args, runtime_checkable
@@ -46,8 +46,8 @@ class MedicalData:
             looks in the folder that the environment variable NBSR_DATA names.
         noise: probability that a symptom is flipped, in every split.
         noise_scheme: training rows are flipped once ("fixed", the paper's) or anew in each epoch ("fresh": training
-            rows are then clean, and `augmentation` gives the function that flips them). Validation and test rows are
-            always flipped once, from the seed.
+            rows are then clean, and the splits' `augment` flips them). Validation and test rows are always flipped
+            once, from the seed.
         split: "paper" tests on Testing.csv and holds out a fifth of the rows of Training.csv for validation, which
             share distinct rows with training (as the test rows do), but not the noise. "distinct" cuts the distinct
             rows of both files, of each disease about 3/5, 1/5, 1/5: no row is in two splits; test rows count once,
@@ -112,9 +112,11 @@ def load(options: MedicalData, seed: int) -> MedicalSplits:
     test_noise = _generator(seed, "test noise")
     test = _noisy(clean.test, 1, options.noise, test_noise)
     train = _noisy(clean.train, 1, options.noise, _generator(seed, "training noise"))
+    fresh = options.noise_scheme == "fresh"
     return replace(
         clean,
-        train=train if options.noise_scheme == "fixed" else clean.train,
+        train=clean.train if fresh else train,
+        augment=FreshNoise(options.noise) if fresh else None,
         valid=_noisy(clean.valid, valid_repeats, options.noise, _generator(seed, "validation noise")),
         test=test,
         extra={"noise_draws": _noisy(clean.test, options.draws, options.noise, test_noise)} if options.draws else {},
@@ -136,11 +138,6 @@ class FreshNoise:
 
     def __call__(self, x: Float[Tensor, "*batch F"], generator: torch.Generator) -> Float[Tensor, "*batch F"]:
         return flip(x, self.rate, generator)
-
-
-def augmentation(options: MedicalData) -> Callable[[Tensor, torch.Generator], Tensor] | None:
-    """What to do with clean training rows in each epoch; nothing if their noise is fixed."""
-    return FreshNoise(options.noise) if options.noise_scheme == "fresh" else None
 
 
 @runtime_checkable

@@ -1,0 +1,42 @@
+"""NBSR's platform: one study file, run on Ray, recorded in MLflow, resumable.
+
+>>> from nbsr_platform import Study, run  # doctest: +SKIP
+>>> run(Study.load("studies/medical/quickstart.yaml")).table  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+# Read by Ray and MLflow when they are imported: no usage reports, no second progress table, our own handling of Ctrl-C,
+# no snapshots of Tune's (we never restore from them: the truth of what is done is in our own store).
+for _name, _value in {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+if TYPE_CHECKING:
+    from nbsr_platform.run import RunResult, run
+    from nbsr_platform.study import Collection, Study, load
+
+__all__ = ["Collection", "RunResult", "Study", "load", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names on first use: reading a study file must not wait for Ray and MLflow to be imported."""
+    if name in ("run", "RunResult"):
+        from nbsr_platform import run as module
+
+        return getattr(module, name)
+    if name in ("Study", "Collection", "load"):
+        from nbsr_platform import study
+
+        return getattr(study, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

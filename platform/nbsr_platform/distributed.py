@@ -1,0 +1,128 @@
+"""One trial on several workers: Ray Train (DDP; gloo on CPUs, nccl on GPUs), a checkpoint an epoch, restart on failure.
+
+Worth its start (tens of seconds) for trainings of minutes. Workers share every batch that one worker alone would have
+seen, so the result is that of one worker up to the order of sums.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray import train
+from ray.train.torch import TorchConfig, TorchTrainer
+from torch import nn
+
+from nbsr_core.errors import NbsrError
+from nbsr_core.learners import Execution
+from nbsr_core.training import EpochRecord
+from nbsr_platform.results import TrialResult
+from nbsr_platform.trial import Trial
+
+CHECKPOINT = "trainer.pt"
+POLL_SECONDS = 0.5
+
+
+class TrainingFailedError(NbsrError, RuntimeError):
+    """The workers of one trial were lost more often than allowed."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """The workers of one trial."""
+
+    workers: int
+    cpus_per_worker: float
+    gpus_per_worker: float
+    retries: int
+
+    @property
+    def scaling(self) -> train.ScalingConfig:
+        resources = {"CPU": self.cpus_per_worker, **({"GPU": self.gpus_per_worker} if self.gpus_per_worker else {})}
+        return train.ScalingConfig(
+            num_workers=self.workers, use_gpu=self.gpus_per_worker > 0, resources_per_worker=resources
+        )
+
+    @property
+    def backend(self) -> str:
+        return "nccl" if self.gpus_per_worker else "gloo"
+
+
+def run_distributed(trial: Trial, team: Team, storage: Path, collector: Any) -> Iterator[EpochRecord | TrialResult]:
+    """The trial on a team of workers: records as they come in, at last the result."""
+    trainer = TorchTrainer(
+        _worker_loop,
+        train_loop_config={"trial": trial, "collector": collector, "threads": team.cpus_per_worker},
+        scaling_config=team.scaling,
+        torch_config=TorchConfig(backend=team.backend),
+        run_config=train.RunConfig(
+            name=trial.key,
+            storage_path=str(storage),
+            failure_config=train.FailureConfig(max_failures=team.retries),
+            checkpoint_config=train.CheckpointConfig(num_to_keep=2),
+        ),
+    )
+    outcome: dict[str, Any] = {}
+
+    def fit() -> None:
+        try:
+            outcome["result"] = trainer.fit()
+        except Exception as error:
+            outcome["error"] = error
+
+    runner = threading.Thread(target=fit, name=f"train {trial.key}", daemon=True)
+    runner.start()
+    seen = -1
+    while True:
+        alive = runner.is_alive()
+        for record in ray.get(collector.epochs_after.remote(trial.key, seen)):
+            seen = record.epoch
+            yield record
+        if not alive:
+            break
+        time.sleep(POLL_SECONDS)
+    shutil.rmtree(storage / trial.key, ignore_errors=True)
+    if "error" in outcome:
+        raise TrainingFailedError(f"training on {team.workers} workers failed: {outcome['error']}")
+    yield outcome["result"].return_value
+
+
+def _worker_loop(config: dict[str, Any]) -> TrialResult | None:
+    """What each worker of the team runs."""
+    from nbsr_platform.worker import run_trial
+
+    trial, context = config["trial"], train.get_context()
+    rank, world = context.get_world_rank(), context.get_world_size()
+    torch.set_num_threads(max(1, int(config["threads"])))
+    device = str(train.torch.get_device())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / CHECKPOINT
+        earlier = train.get_checkpoint()
+        if earlier is not None:
+            with earlier.as_directory() as saved:
+                shutil.copy(Path(saved) / CHECKPOINT, path)
+        execution = Execution(device=device, checkpoint=path, shard=(rank, world), wrap=_wrap)
+        for event in run_trial(trial, device, execution):
+            if isinstance(event, TrialResult):
+                return event
+            if rank == 0:
+                ray.get(config["collector"].put_epoch.remote(trial.key, event))
+            checkpoint = train.Checkpoint.from_directory(folder) if rank == 0 else None
+            train.report({"epoch": event.epoch}, checkpoint=checkpoint)
+    return None
+
+
+def _wrap(module: nn.Module) -> nn.Module:
+    """DDP. A level that no sample of a batch reaches has no gradient there, hence the search for unused parameters."""
+    wrapped: nn.Module = train.torch.prepare_model(
+        module, move_to_device=False, parallel_strategy_kwargs={"find_unused_parameters": True}
+    )
+    return wrapped

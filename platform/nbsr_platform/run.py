@@ -1,0 +1,185 @@
+"""Run a study from file to table: what `nbsr run` does, callable from Python."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from nbsr_platform import summary
+from nbsr_platform.execute import GridFeed, Outcome, Recorder, execute, ray_session, study_lock
+from nbsr_platform.paths import Home
+from nbsr_platform.progress import Progress
+from nbsr_platform.report import write_report
+from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.search import SearchFeed
+from nbsr_platform.study import Collection, Study
+from nbsr_platform.tracking import Tracker
+from nbsr_platform.trial import Trial, canonical, grid
+
+
+@dataclass
+class StudyRun:
+    """One study's part of a run."""
+
+    study: Study
+    run_id: str
+    outcome: Outcome = field(default_factory=Outcome)
+    pareto: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    @cached_property
+    def rows(self) -> list[summary.Row]:
+        """The comparison; of a search, the Pareto set only."""
+        ended: Iterable[tuple[Trial, TrialResult]] = self.outcome.finished.values()
+        if self.study.search is not None:
+            ended = [item for key, item in self.outcome.finished.items() if key in set(self.pareto)]
+        return summary.summarise(ended)
+
+
+@dataclass
+class RunResult:
+    """What a run found, whether of one study or of a collection."""
+
+    name: str
+    tracking_uri: str
+    report: Path
+    parts: list[StudyRun]
+
+    @property
+    def run_id(self) -> str:
+        """MLflow's id of the study's run (of the first one in a collection)."""
+        return self.parts[0].run_id if self.parts else ""
+
+    @cached_property
+    def rows(self) -> list[summary.Row]:
+        return [row for part in self.parts for row in part.rows]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Models x figures with 95% intervals over seeds."""
+        return summary.table(self.rows)
+
+    @property
+    def failed(self) -> list[tuple[Trial, TrialResult]]:
+        return [item for part in self.parts for item in part.outcome.failed]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `nbsr run --json` prints."""
+        outcomes = [part.outcome for part in self.parts]
+        return {
+            "study": self.name,
+            "tracking_uri": self.tracking_uri,
+            "run_id": self.run_id,
+            "report": str(self.report),
+            "trials": {
+                "total": sum(outcome.total for outcome in outcomes),
+                "finished": sum(len(outcome.finished) for outcome in outcomes),
+                "reused": sum(outcome.reused for outcome in outcomes),
+                "failed": sum(len(outcome.failed) for outcome in outcomes),
+                "pruned": sum(outcome.pruned for outcome in outcomes),
+            },
+            "table": [row.to_json() for row in self.rows],
+        }
+
+
+def study_key(study: Study) -> str:
+    """What makes a study the same study: everything in it but where it runs."""
+    content = {name: value for name, value in study.to_dict().items() if name != "resources"}
+    return hashlib.sha256(canonical(content).encode()).hexdigest()[:12]
+
+
+def run(
+    what: Study | Collection,
+    *,
+    home: str | Path | None = None,
+    tracking_uri: str | None = None,
+    search_storage: str | None = None,
+    address: str | None = None,
+    console: Console | None = None,
+) -> RunResult:
+    """Run a study, or go on with it: finished trials are reused, only missing ones run.
+
+    Args:
+        what: a study or a collection of studies, see `Study.load`.
+        home: folder for results and the default tracking store; `.nbsr` unless told.
+        tracking_uri: MLflow's address; a sqlite file in `home` unless told.
+        search_storage: database URL for searches; a journal file in `home` unless told.
+        address: Ray cluster to use; one of our own on this machine unless told.
+        console: where progress goes; nowhere unless told.
+
+    Example:
+        >>> from nbsr_platform import Study, run  # doctest: +SKIP
+        >>> run(Study.load("studies/medical/quickstart.yaml")).table  # doctest: +SKIP
+    """
+    place = Home.of(home)
+    console = console or Console(quiet=True)
+    studies: Sequence[Study] = what.studies if isinstance(what, Collection) else [what]
+    tracker = Tracker.open(place, tracking_uri)
+    parts: list[StudyRun] = []
+    with ray_session(address):
+        for study in studies:
+            part = StudyRun(study, "")
+            parts.append(part)
+            _run_one(part, place, tracker, search_storage, console)
+    result = RunResult(what.name, tracker.public_uri, place.report(what.name), parts)
+    write_report(result)
+    return result
+
+
+def _run_one(part: StudyRun, home: Home, tracker: Tracker, search_storage: str | None, console: Console) -> None:
+    study, outcome = part.study, part.outcome
+    key, store = study_key(study), ResultStore(home.trials)
+    with study_lock(home, study.name):
+        store.sweep()
+        part.run_id = tracker.study_run(study, key)
+        with_artifacts = study.search is None
+
+        def record(trial: Trial, result: TrialResult) -> None:
+            tracker.record(part.run_id, trial, result, store, with_artifacts=with_artifacts)
+
+        with Recorder(record) as recorder:
+            if study.search is None:
+                trials = grid(study)
+                done = [trial for trial in trials if store.has(trial.key)]
+                feed: GridFeed | SearchFeed = GridFeed([trial for trial in trials if not store.has(trial.key)])
+                for trial in done:
+                    _reuse(trial, store.load(trial.key), outcome, recorder)
+                total, todo = len(trials), len(trials) - len(done)
+            else:
+                feed = SearchFeed.open(study, key, home, search_storage)
+                for trial, result in feed.ended():
+                    _reuse(trial, result, outcome, recorder)
+                total, todo = study.search.trials, feed.remaining
+            with Progress(console, study.name, total, total - todo) as progress:
+                if todo:
+                    execute(feed, study, home, recorder, progress, outcome, todo)
+            if isinstance(feed, SearchFeed):
+                for trial, result in feed.reused:
+                    _reuse(trial, result, outcome, recorder)
+                part.pareto = feed.pareto_keys()
+        for member in part.pareto:
+            trial, result = outcome.finished[member]
+            tracker.record_artifacts(part.run_id, trial, result, store)
+        part.complaints = recorder.errors
+        status = "FAILED" if outcome.failed else "FINISHED"
+        tracker.finish_study(part.run_id, summary.study_metrics(part.rows), status)
+
+
+def _reuse(trial: Trial, result: TrialResult, outcome: Outcome, recorder: Recorder) -> None:
+    if trial.key not in outcome.finished:
+        outcome.finished[trial.key] = (trial, result)
+        outcome.reused += 1
+        recorder.put(trial, result)
+
+
+def dump(result: RunResult) -> str:
+    """The run's JSON document as text."""
+    return json.dumps(result.to_json(), allow_nan=False)

@@ -1,0 +1,213 @@
+"""A search is a feed whose trials Optuna proposes; Optuna's storage is the one truth of what became of each proposal.
+
+Proposals are numbered and the sampler of each is seeded by its number, so a search that was killed goes on as it would
+have gone: proposals that were under way are taken up again with the very parameters they had, finished ones are told
+from our store, and none stays RUNNING for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from nbsr_core.errors import InputError
+from nbsr_platform.paths import Home
+from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.study import Search, Study
+from nbsr_platform.trial import Trial, data_fingerprint, make_trial
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+logging.getLogger("optuna").propagate = False
+
+KEY_ATTRIBUTE = "nbsr.trial_key"
+ERROR_ATTRIBUTE = "nbsr.error"
+
+
+def open_storage(home: Home, study: str, url: str | None = None) -> BaseStorage:
+    """A journal file in the store, safe for parallel writers; a database (Postgres on a cluster) where a URL is given."""
+    if url is not None:
+        return RDBStorage(url)
+    path = home.search_journal(study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def sampler_of(search: Search, number: int) -> optuna.samplers.BaseSampler:
+    """The named sampler, seeded by the search's seed and the proposal's number."""
+    seed = int(np.random.SeedSequence([search.sampler.seed, number]).generate_state(1)[0])
+    name = search.sampler.name
+    if name == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    if name == "nsga2":
+        return optuna.samplers.NSGAIISampler(seed=seed)
+    if name == "qmc":
+        return optuna.samplers.QMCSampler(seed=search.sampler.seed)
+    return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+
+
+def pruner_of(search: Search) -> optuna.pruners.BasePruner:
+    """The named pruner; pruning looks at one proxy metric, whatever the objectives are."""
+    pruner = search.pruner
+    if pruner is None or pruner.name == "none":
+        return optuna.pruners.NopPruner()
+    if pruner.name == "halving":
+        return optuna.pruners.SuccessiveHalvingPruner(min_resource=max(1, pruner.warmup_epochs))
+    return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=pruner.warmup_epochs)
+
+
+@dataclass
+class SearchFeed:
+    """Asks Optuna for proposals until there are as many as the study wants, and tells it what became of them."""
+
+    study: Study
+    search: Search
+    optuna_study: optuna.Study
+    proxy: optuna.Study
+    store: ResultStore
+    fingerprint: str
+    adopted: list[int]
+    running: dict[str, optuna.Trial] = field(default_factory=dict)
+    proxy_trials: dict[str, optuna.Trial] = field(default_factory=dict)
+    reused: list[tuple[Trial, TrialResult]] = field(default_factory=list)
+
+    @staticmethod
+    def open(study: Study, study_key: str, home: Home, url: str | None = None) -> SearchFeed:
+        """Create or continue the search of a study."""
+        search = study.search
+        assert search is not None
+        storage = open_storage(home, f"{study.name}-{study_key}", url)
+        directions = list(search.objectives.values())
+        main = optuna.create_study(
+            storage=storage, study_name=f"{study.name}-{study_key}", directions=directions, load_if_exists=True
+        )
+        direction = search.pruner.direction if search.pruner is not None else "minimize"
+        # Optuna prunes single-objective studies only: a study in memory sees the one proxy metric of all trials.
+        proxy = optuna.create_study(direction=direction, pruner=pruner_of(search))
+        unfinished = [t.number for t in main.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
+        return SearchFeed(
+            study,
+            search,
+            main,
+            proxy,
+            ResultStore(home.trials),
+            data_fingerprint(study.domain_object, study.data),
+            adopted=unfinished,
+        )
+
+    def next(self) -> Trial | None:
+        """A proposal to run. One whose result is in the store already is told at once and skipped."""
+        while True:
+            proposal = self._adopt_or_ask()
+            if proposal is None:
+                return None
+            trial = self._trial(proposal)
+            if trial.key in self.running or not self.store.has(trial.key):
+                self.running[trial.key] = proposal
+                return trial
+            result = self.store.load(trial.key)
+            self.running[trial.key] = proposal
+            self.done(trial, result)
+            self.reused.append((trial, result))
+
+    def _adopt_or_ask(self) -> optuna.Trial | None:
+        if self.adopted:
+            number = self.adopted.pop(0)
+            frozen = next(t for t in self.optuna_study.get_trials(deepcopy=False) if t.number == number)
+            return optuna.Trial(self.optuna_study, frozen._trial_id)
+        asked = self.optuna_study.get_trials(deepcopy=False)
+        if len(asked) >= self.search.trials:
+            return None
+        self.optuna_study.sampler = sampler_of(self.search, len(asked))
+        return self.optuna_study.ask()
+
+    def _trial(self, proposal: optuna.Trial) -> Trial:
+        self.optuna_study.sampler = sampler_of(self.search, proposal.number)
+        assignment = self.search.space.suggest(proposal)
+        choice = self.study.models[self.search.model]
+        options, training = self.search.space.apply(choice.options, choice.training, assignment)
+        trial = make_trial(
+            self.study,
+            self.search.model,
+            self.study.seeds[0],
+            self.fingerprint,
+            options=options,
+            training=training,
+            proposal=proposal.number,
+        )
+        proposal.set_user_attr(KEY_ATTRIBUTE, trial.key)
+        return trial
+
+    def should_prune(self, trial: Trial, epoch: dict[str, float]) -> bool:
+        pruner = self.search.pruner
+        if pruner is None or pruner.name == "none":
+            return False
+        shadow = self.proxy_trials.get(trial.key)
+        if shadow is None:
+            shadow = self.proxy_trials[trial.key] = self.proxy.ask()
+        if pruner.metric not in epoch:
+            raise InputError(
+                f"search.pruner.metric: {pruner.metric!r} is not reported; an epoch reports {', '.join(sorted(epoch))}"
+            )
+        shadow.report(epoch[pruner.metric], int(epoch["epoch"]))
+        return shadow.should_prune()
+
+    def done(self, trial: Trial, result: TrialResult) -> None:
+        """Tell Optuna the truth: complete with values, pruned, or failed."""
+        proposal = self.running.pop(trial.key)
+        shadow = self.proxy_trials.pop(trial.key, None)
+        if result.status == "finished":
+            self.optuna_study.tell(proposal, objective_values(self.search.objectives, result.metrics))
+            if shadow is not None:
+                self.proxy.tell(shadow, list(self.proxy.trials[shadow.number].intermediate_values.values())[-1])
+        elif result.status == "pruned":
+            # A multi-objective study has no pruned value; the state says what happened.
+            self.optuna_study.tell(proposal, state=TrialState.PRUNED)
+            if shadow is not None:
+                self.proxy.tell(shadow, state=TrialState.PRUNED)
+        else:
+            proposal.set_user_attr(ERROR_ATTRIBUTE, (result.error or "").strip().splitlines()[-1][:200])
+            self.optuna_study.tell(proposal, state=TrialState.FAIL)
+            if shadow is not None:
+                self.proxy.tell(shadow, state=TrialState.FAIL)
+
+    def ended(self) -> list[tuple[Trial, TrialResult]]:
+        """Proposals that were finished before, with their results."""
+        known = []
+        for proposal in self.optuna_study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            key = str(proposal.user_attrs[KEY_ATTRIBUTE])
+            if self.store.has(key):
+                result = self.store.load(key)
+                names = {"study": self.study.name, "label": self.search.model, "proposal": proposal.number}
+                known.append((Trial(**{**result.trial, **names}), result))
+        return known
+
+    @property
+    def remaining(self) -> int:
+        """Proposals that are still to be run, as far as the storage knows."""
+        ended = self.optuna_study.get_trials(
+            deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+        )
+        return max(0, self.search.trials - len(ended))
+
+    def pareto_keys(self) -> list[str]:
+        """Keys of the trials that no other trial beats in every objective."""
+        return [str(trial.user_attrs[KEY_ATTRIBUTE]) for trial in self.optuna_study.best_trials]
+
+
+def objective_values(objectives: Mapping[str, Any], metrics: Mapping[str, float | None]) -> list[float]:
+    """The objectives' values, in order; a name that the evaluation did not give is an error that lists what it gave."""
+    values = []
+    for name in objectives:
+        value = metrics.get(name)
+        if value is None:
+            raise InputError(f"search.objectives: {name!r} is not among the figures: {', '.join(sorted(metrics))}")
+        values.append(float(value))
+    return values

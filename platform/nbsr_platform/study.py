@@ -1,0 +1,283 @@
+"""A study: which models to train on what, how often, how, and where. A person writes it; everything else follows.
+
+Checking is strict and complete: whatever is wrong with a file is said at once, each with its place, before anything
+runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nbsr_core import dirichlet
+from nbsr_core.domains.domain import Domain, find_domain
+from nbsr_core.evaluation import EvaluationOptions
+from nbsr_core.exits import is_vacuous
+from nbsr_core.training.config import TrainingConfig
+from nbsr_platform.documents import Document, Override, holds, locate, read
+from nbsr_platform.options import FAILED, convert, to_plain
+from nbsr_platform.parts import ModelChoice, Resources, read_domain, read_models, read_name, read_seeds
+from nbsr_platform.problems import Problem, Problems, StudyError
+from nbsr_platform.search_options import Pruner, Sampler, Search, read_search
+from nbsr_platform.space_file import never_active
+
+__all__ = [
+    "Collection",
+    "ModelChoice",
+    "Problem",
+    "Pruner",
+    "Resources",
+    "Sampler",
+    "Search",
+    "Study",
+    "StudyError",
+    "load",
+    "warnings",
+]
+
+KEYS = ("name", "question", "domain", "data", "seeds", "training", "evaluation", "models", "resources", "search")
+COLLECTION_KEYS = ("name", "question", "include")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study, checked and resolved.
+
+    Attributes:
+        domain: a shipped name, or `package.module:ClassName`.
+        data: options of the domain's data.
+        models: by label, in the order of the file.
+        path: the file it came from, if any.
+    """
+
+    name: str
+    domain: str
+    data: Any
+    models: Mapping[str, ModelChoice]
+    seeds: tuple[int, ...] = (0,)
+    question: str | None = None
+    evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
+    resources: Resources = field(default_factory=Resources)
+    search: Search | None = None
+    path: Path | None = field(default=None, compare=False)
+
+    @staticmethod
+    def load(path: str | Path, overrides: Sequence[str] = ()) -> Study:
+        """A study from its file, with `key=value` overrides on top; raises a `StudyError` with all that is wrong."""
+        found = load(path, overrides)
+        if isinstance(found, Collection):
+            what = "is a collection of studies, not one study; open it with nbsr_platform.load"
+            raise StudyError([Problem(str(path), what=what)])
+        return found
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], source: str = "<dict>") -> Study:
+        """A study from plain values as they would stand in a file."""
+        return read_study(Document(values, Problems(source)), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values with every default spelled out; `Study.from_dict` gives the same study back."""
+        models = {
+            label: {"kind": choice.kind, **to_plain(choice.options), "training": to_plain(choice.training)}
+            for label, choice in self.models.items()
+        }
+        return {
+            "name": self.name,
+            "question": self.question,
+            "domain": self.domain,
+            "data": to_plain(self.data),
+            "seeds": list(self.seeds),
+            "evaluation": to_plain(self.evaluation),
+            "models": models,
+            "resources": to_plain(self.resources),
+            **({"search": self.search.to_plain()} if self.search else {}),
+        }
+
+    def to_yaml(self) -> str:
+        """The resolved study as a file that runs."""
+        text: str = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True, width=110)
+        return text
+
+    @cached_property
+    def domain_object(self) -> Domain:
+        """The domain itself."""
+        return find_domain(self.domain)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Studies that are run together; a file that includes others."""
+
+    name: str
+    question: str | None
+    studies: tuple[Study, ...]
+    path: Path | None = field(default=None, compare=False)
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Study | Collection:
+    """A study or a collection from its file.
+
+    Overrides are `key=value` with a dotted key and a value in YAML. On a collection each goes to every study that has
+    such a key, and it is an error if none has.
+    """
+    document = read(path)
+    if _is_collection(document):
+        return _CollectionReader(overrides).read(document, Path(path))
+    for override in overrides:
+        document.override(Override(override))
+    return read_study(document, Path(path))
+
+
+def read_study(document: Document, path: Path | None) -> Study:
+    """Check a whole document and make the study of it."""
+    problems = document.problems
+    if document.value is None:
+        problems.stop_if_any()
+    values = problems.expect_mapping(document.value, (), KEYS)
+    if values is None:
+        raise StudyError(problems.found)
+    name = read_name(values, problems)
+    question = convert(str | None, values.get("question"), ("question",), problems)
+    domain = read_domain(values.get("domain"), problems)
+    data = FAILED if domain is None else convert(domain.data, values.get("data"), ("data",), problems)
+    seeds = read_seeds(values.get("seeds", [0]), problems)
+    training = convert(TrainingConfig, values.get("training"), ("training",), problems)
+    evaluation = convert(EvaluationOptions, values.get("evaluation"), ("evaluation",), problems)
+    resources = convert(Resources, values.get("resources"), ("resources",), problems)
+    models = read_models(values.get("models"), domain, training, problems)
+    search = None
+    if values.get("search") is not None:
+        labels = list(values["models"]) if isinstance(values.get("models"), Mapping) else []
+        search = read_search(values["search"], models, labels, problems)
+    problems.stop_if_any()
+    return Study(name, values["domain"], data, models, seeds, question, evaluation, resources, search, path)
+
+
+def _is_collection(document: Document) -> bool:
+    return isinstance(document.value, dict) and "include" in document.value
+
+
+class _CollectionReader:
+    """Reads a tree of files; remembers which overrides found a study, and which files it is in the middle of."""
+
+    def __init__(self, overrides: Sequence[str]) -> None:
+        self.overrides = [Override(text) for text in overrides]
+        self.used: set[str] = set()
+        self.done: dict[Path, list[Study]] = {}
+
+    def read(self, document: Document, path: Path) -> Collection:
+        problems = document.problems
+        for override in self.overrides:
+            if override.key.split(".")[0] in COLLECTION_KEYS:
+                document.override(override)
+                self.used.add(override.text)
+        name, studies = self._members(document, path, (path.resolve(),))
+        unused = [override for override in self.overrides if override.text not in self.used]
+        if not problems.found:
+            problems.found += [
+                Problem(override.place, override.key, "no study of this collection has such a key")
+                for override in unused
+            ]
+        problems.stop_if_any()
+        return Collection(name, document.value.get("question"), tuple(studies), path)
+
+    def _members(self, document: Document, path: Path, trail: tuple[Path, ...]) -> tuple[Any, list[Study]]:
+        problems, values = document.problems, document.value
+        for key in values:
+            if key in KEYS and key not in COLLECTION_KEYS:
+                problems.add(
+                    (key,), "a file that includes others says no more than name and question; drop one of them"
+                )
+            elif key not in COLLECTION_KEYS:
+                problems.unknown_key((key,), COLLECTION_KEYS)
+        name = read_name(values, problems)
+        convert(str | None, values.get("question"), ("question",), problems)
+        included = convert(list[str], values["include"], ("include",), problems)
+        if included == []:
+            problems.add(("include",), given=[], allowed="a list of study files")
+        studies: dict[Path | None, Study] = {}
+        for index, item in enumerate([] if included is FAILED else included):
+            target = Path(os.path.normpath(path.parent / item))
+            if target.resolve() in trail:
+                problems.add(("include", index), f"includes itself: {path} includes {target}")
+                continue
+            try:
+                members = self._include(target, trail)
+            except StudyError as error:
+                if not target.is_file():
+                    problems.add(("include", index), str(error))
+                else:
+                    problems.found += error.problems
+                continue
+            studies |= {study.path: study for study in members}
+        _check_names(list(studies.values()), problems)
+        return name, list(studies.values())
+
+    def _include(self, path: Path, trail: tuple[Path, ...]) -> list[Study]:
+        real = path.resolve()
+        if real in self.done:
+            return self.done[real]
+        document = read(path)
+        if _is_collection(document):
+            _, studies = self._members(document, path, (*trail, real))
+            document.problems.stop_if_any()
+        else:
+            study = read_study(document, path)
+            known = {**study.to_dict(), "training": to_plain(TrainingConfig())}
+            fitting = [override for override in self.overrides if holds(known, locate(known, override.key))]
+            fitting = [override for override in fitting if override.key not in COLLECTION_KEYS]
+            if fitting:
+                document = read(path)
+                for override in fitting:
+                    document.override(override)
+                    self.used.add(override.text)
+                study = read_study(document, path)
+            studies = [study]
+        self.done[real] = studies
+        return studies
+
+
+def _check_names(studies: list[Study], problems: Problems) -> None:
+    """Results are kept by the study's name, so two studies of one collection cannot share it."""
+    first: dict[str, Study] = {}
+    for study in studies:
+        other = first.setdefault(study.name, study)
+        if other is not study:
+            problems.add(
+                ("include",), f"two studies are called {study.name!r}: {other.path} and {study.path}; rename one"
+            )
+
+
+def warnings(study: Study) -> list[str]:
+    """What is allowed but probably not meant. Nothing is loaded for it."""
+    found = []
+    classes = getattr(study.domain_object, "class_names", None)
+    if study.evaluation.eta is not None and isinstance(classes, Sequence):
+        for label, choice in study.models.items():
+            weight = getattr(choice.options, "prior_weight", None)
+            if choice.family == "nbsr" and is_vacuous(study.evaluation.eta, dirichlet.prior(len(classes), weight)):
+                found.append(
+                    f"evaluation.eta: {study.evaluation.eta:g} is above the entropy of {label}'s prior over "
+                    f"{len(classes)} classes: every sample exits at depth 1"
+                )
+    if study.search is None:
+        return found
+    for metric in study.search.objectives:
+        if re.match(r"(test|fast|depth\d+)/", metric):
+            found.append(
+                f"search.objectives: {metric} is measured on the test split; what is chosen by it looks better than it "
+                "is. Choose by valid/..."
+            )
+    for key in never_active(study.search.space):
+        found.append(f"search.space.{key}: its condition on a fixed option never holds, so it is never sampled")
+    pruner, epochs = study.search.pruner, study.models[study.search.model].training.epochs
+    if pruner is not None and pruner.warmup_epochs >= epochs:
+        found.append(f"search.pruner: {pruner.warmup_epochs} warm-up epochs of {epochs} leave nothing to prune")
+    return found
