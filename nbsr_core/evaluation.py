@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,8 +96,13 @@ def _evaluate_walks(
         "test/mean_depth": float(trace.length.double().mean()),
         "test/mean_cost": float(trace.cost[-1].mean()),
         "test/vacuity": float((trace.prior.sum() / trace.precision[-1]).mean()),
-        "fast/eta": eta,
     }
+    if math.isfinite(eta) or trace.depth == 1:
+        evaluation.metrics |= {"fast/eta": eta} if math.isfinite(eta) else {}
+    else:
+        evaluation.warnings.append(
+            f"no early exit on the validation split costs at most {options.max_accuracy_loss:.1%} accuracy: Fast walks deep"
+        )
     _add_fast(evaluation, "fast", trace, splits.test, eta)
     _add_fast(evaluation, "valid/fast", valid, splits.valid, eta)
     for name, split in splits.extra.items():

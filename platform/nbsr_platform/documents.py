@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from nbsr_platform.problems import KeyPath, Problem, Problems, StudyError, did_y
 LARGEST_FILE = 1 << 20
 MOST_VALUES = 50_000
 DEEPEST = 40
+LONGEST_INT = 1000  # bits
 
 TAG = "tag:yaml.org,2002:"
 MERGE_KEY = "<<"
@@ -44,14 +45,29 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 for _tag, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+", list("-+0123456789")),
+    ("int", r"[-+]?[0-9]+(_[0-9]+)*|0x[0-9a-fA-F]+|0o[0-7]+", list("-+0123456789")),
     (
         "float",
-        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
         list("-+.0123456789"),
     ),
 ):
     _Loader.add_implicit_resolver(TAG + _tag, re.compile(rf"^(?:{_pattern})$"), _first)
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Quotes text that YAML 1.1 or 1.2 would read as something else."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: yaml.SafeDumper.yaml_implicit_resolvers.get(first, []) + _Loader.yaml_implicit_resolvers.get(first, [])
+        for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
+    }
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """Plain values as YAML that `parse` gives back."""
+    text: str = yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return text
 
 
 @dataclass
@@ -67,13 +83,14 @@ class Document:
             self.problems.found += override.problems
             return
         path = locate(self.value, override.key)
+        new = [path[:end] for end in range(1, len(path)) if not holds(self.value, path[:end])]
         obstacle = _assign(self.value, path, copy.deepcopy(override.value))
         if obstacle:
             self.problems.found.append(Problem(override.place, spell(path), obstacle))
             return
         for known in [known for known in self.problems.lines if known[: len(path)] == path]:
             del self.problems.lines[known]
-        self.problems.overrides[path] = override.place
+        self.problems.overrides |= dict.fromkeys([*new, path], override.place)
 
 
 class Override:
@@ -85,7 +102,8 @@ class Override:
         # Problems spell list items as experts[1]; both spellings are understood.
         self.key = re.sub(r"\[(\d+)\]", r".\1", key.strip())
         parsed = parse(raw, self.place)
-        self.value, self.problems = parsed.value, parsed.problems.found
+        self.value = parsed.value
+        self.problems = [replace(problem, line=None) for problem in parsed.problems.found]
         if not equals or not all(self.key.split(".")):
             self.problems = [Problem(self.place, what="expected key=value, such as training.epochs=5")]
 
@@ -185,11 +203,14 @@ class _Builder:
             if kind == "bool":
                 return {"true": True, "false": False}[text.lower()]
             if kind == "int":
-                return int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
+                number = int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
+                if number.bit_length() > LONGEST_INT:
+                    raise ValueError
+                return number
             if kind == "float":
                 return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
         except (ValueError, KeyError):
-            self.problems.add(path, f"{show(text)} is not a {kind}")
+            self.problems.add(path, f"cannot be read as {kind}", given=text)
             return None
         return text
 
@@ -205,8 +226,8 @@ def _short_tag(tag: str) -> str:
 def _syntax_problem(error: yaml.YAMLError, source: str) -> Problem:
     mark = getattr(error, "problem_mark", None)
     if mark is None:
-        return Problem(source, what=f"is not valid YAML: {getattr(error, 'reason', error)}")
-    what = f"is not valid YAML at column {mark.column + 1}: {getattr(error, 'problem', None) or error}"
+        return Problem(source, what=f"YAML error: {getattr(error, 'reason', error)}")
+    what = f"YAML error at column {mark.column + 1}: {getattr(error, 'problem', None) or error}"
     hint = "indent with spaces, not tabs" if "'\\t'" in what else ""
     return Problem(source, what=what, hint=hint, line=mark.line + 1)
 

@@ -29,7 +29,8 @@ from nbsr_core.errors import NbsrError
 from nbsr_platform.distributed import Team
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
-from nbsr_platform.study import Resources, Study
+from nbsr_platform.parts import Resources
+from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial
 from nbsr_platform.worker import Collector, TrialTrainable
 
@@ -113,7 +114,14 @@ def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
         ray.shutdown()
 
 
-class _FeedSearcher(Searcher):  # type: ignore[misc]
+class _LeftBehind:
+    """Tune pickles all it is given, for a restoration that we never ask for: there is nothing of ours in it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class _FeedSearcher(_LeftBehind, Searcher):  # type: ignore[misc]
     """A feed as Tune wants it."""
 
     def __init__(self, feed: Feed, config: Callable[[Trial], dict[str, Any]]) -> None:
@@ -138,7 +146,7 @@ class _FeedSearcher(Searcher):  # type: ignore[misc]
         """See `save`."""
 
 
-class _Pruning(FIFOScheduler):  # type: ignore[misc]
+class _Pruning(_LeftBehind, FIFOScheduler):  # type: ignore[misc]
     """Stops a trial between two reports when its feed says so."""
 
     def __init__(self, driver: _Driver) -> None:
@@ -150,7 +158,7 @@ class _Pruning(FIFOScheduler):  # type: ignore[misc]
         return str(action)
 
 
-class _Driver(tune.Callback):  # type: ignore[misc]
+class _Driver(_LeftBehind, tune.Callback):  # type: ignore[misc]
     """Keeps what the workers find: store first, then the feed, then everybody else."""
 
     def __init__(self, searcher: _FeedSearcher, store: ResultStore, collector: Any, keep: Callable[..., None]) -> None:

@@ -8,130 +8,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nbsr_core import attribute, dirichlet
+from nbsr_core.audit import AuditStep
 from nbsr_core.domains.base import Splits
 from nbsr_core.domains.domain import Domain, Signature, find_domain
 from nbsr_core.errors import InputError
-from nbsr_core.graph import DecisionGraph
 from nbsr_core.learners import NbsrLearner
+from nbsr_platform.explanation import Amount, Explanation, Feature, Visit
 from nbsr_platform.options import from_plain
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked, sqlite_file
-from nbsr_platform.trial import Trial
+from nbsr_platform.trial import Trial, data_fingerprint
 
 TOP_CLASSES, TOP_FEATURES, TOP_FEATURES_OF_EXPERT = 4, 10, 5
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 MOST_LISTED = 8
-
-
-@dataclass(frozen=True)
-class Amount:
-    """A named quantity: evidence for a class, or the belief in one."""
-
-    name: str
-    value: float
-
-
-@dataclass(frozen=True)
-class Feature:
-    """What one input contributed to the belief in the explained class.
-
-    Attributes:
-        state: `present` or `absent` where the feature is binary, else None.
-    """
-
-    name: str
-    value: float
-    attribution: float
-    state: str | None
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.state or f'= {self.value:.4g}'}) {self.attribution:+.3g}"
-
-
-@dataclass(frozen=True)
-class Visit:
-    """The visit to one expert.
-
-    Attributes:
-        alternatives: all children of the node before, with their route probabilities.
-        evidence: what the expert said most strongly.
-        belief: the likeliest classes after it.
-        belief_shift: KL divergence of the belief after from the belief before, in nats.
-        consulted: whether the expert is asked at all when the walk may exit early.
-        features: what this expert's evidence for the explained class rests on.
-    """
-
-    depth: int
-    node: str
-    route_probability: float
-    alternatives: dict[str, float]
-    evidence: tuple[Amount, ...]
-    belief: tuple[Amount, ...]
-    belief_shift: float
-    entropy: float
-    vacuity: float
-    prediction: str
-    confidence: float
-    consulted: bool
-    features: tuple[Feature, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Explanation:
-    """One sample's walk to full depth, and where it stops when it may exit early.
-
-    Attributes:
-        eta: the trial's exit threshold; None where walks never exit early.
-        answer: what the model says where it stops, `answer_confidence` how surely.
-        prediction: what it says at full depth; the class whose belief `features` explain.
-        abstained: whether it would rather not say, `max_vacuity` being the limit.
-        density: closeness to the training data, for models with a density factor.
-        notes: what a reader must know before believing any of it.
-    """
-
-    trial: str
-    name: str
-    study: str
-    source: str
-    synthetic: bool
-    sample: int
-    test_samples: int
-    true_class: str
-    answer: str
-    answer_confidence: float
-    prediction: str
-    eta: float | None
-    exit_depth: int
-    max_vacuity: float | None
-    abstained: bool
-    density: float | None
-    prior_entropy: float
-    num_classes: int
-    visits: tuple[Visit, ...]
-    features: tuple[Feature, ...]
-    notes: tuple[str, ...]
-    graph: DecisionGraph
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; the graph stays out."""
-        plain = asdict(self)
-        del plain["graph"]
-        if self.eta is not None and math.isinf(self.eta):
-            plain["eta"] = "always"
-        return plain
-
-    def text(self) -> str:
-        """The walk as a person reads it."""
-        return "\n".join(_lines(self))
 
 
 def explain(home: Home, what: str, sample: int, tracking_uri: str | None = None) -> Explanation:
@@ -148,13 +46,20 @@ def explain(home: Home, what: str, sample: int, tracking_uri: str | None = None)
     result = store.load(key)
     trial = _trial_of(result)
     domain = find_domain(trial.domain)
-    if trial.kind not in domain.models or domain.models[trial.kind].family != "nbsr":
-        raise InputError(_not_nbsr(trial, store))
-    splits = domain.load(from_plain(domain.data, trial.data), trial.seed)
-    if isinstance(sample, bool) or not 0 <= sample < len(splits.test):
-        raise InputError(f"sample must be from 0 to {len(splits.test) - 1}, the test split's rows; got {sample!r}")
-    learner = _rebuild(trial, domain, splits, store)
-    return _explain(trial, result, learner, splits, sample, _doubts(trial, key, domain, splits))
+    if trial.family != "nbsr" or trial.kind not in domain.models:
+        raise InputError(_no_walk(trial, store))
+    data: Any = from_plain(domain.data, trial.data)
+    splits = domain.load(data, trial.seed)
+    if isinstance(sample, bool) or not isinstance(sample, int) or not 0 <= sample < len(splits.test):
+        raise InputError(f"sample must be from 0 to {len(splits.test) - 1}, the rows of the test split; got {sample!r}")
+    learner = _rebuild(trial, key, domain, splits, store)
+    notes = []
+    fingerprint = splits.fingerprint() if trial.seed == 0 else data_fingerprint(domain, data)
+    if fingerprint != trial.data_fingerprint:
+        notes.append("the data has changed since this trial: the sample may not be the one that it was tested on")
+    elif trial.key != key:
+        notes.append("the code has changed since this trial: what it said then may have been something else")
+    return _explain(key, trial, result, learner, splits, sample, notes)
 
 
 def find_trial(home: Home, what: str, tracking_uri: str | None = None) -> str:
@@ -168,37 +73,39 @@ def find_trial(home: Home, what: str, tracking_uri: str | None = None) -> str:
                 "name the home of whoever ran it, or run its study here"
             )
         return key
-    matches = [key for key in _keys(store) if what and key.startswith(what)]
+    keys = list(_keys(store))
+    matches = [key for key in keys if what and key.startswith(what)]
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise InputError(f"{what!r} is the beginning of {len(matches)} trials: {_listed(store, matches)}")
-    known = _listed(store, list(_keys(store))) or "none yet; `nbsr run STUDY` makes some"
+    known = _listed(store, keys) if keys else "none yet; `nbsr run STUDY` makes some"
     raise InputError(f"no trial {what!r} in {home.trials}; give a trial's key or MLflow run id. Trials: {known}")
 
 
 def _keys(store: ResultStore) -> Iterator[str]:
     if store.root.is_dir():
-        yield from sorted(path.name for path in store.root.iterdir() if store.has(path.name) and path.name[0] != ".")
+        yield from sorted(path.name for path in store.root.iterdir() if path.name[0] != "." and store.has(path.name))
 
 
 def _listed(store: ResultStore, keys: Sequence[str]) -> str:
     more = f" and {len(keys) - MOST_LISTED} more" if len(keys) > MOST_LISTED else ""
-    return ", ".join(f"{key} ({_trial_of(store.load(key)).name})" for key in keys[:MOST_LISTED]) + more
+    named = ((key, _trial_of(store.load(key))) for key in keys[:MOST_LISTED])
+    return ", ".join(f"{key} ({trial.study}: {trial.name})" for key, trial in named) + more
 
 
 def _trial_of(result: TrialResult) -> Trial:
     try:
         return Trial(**result.trial)
     except TypeError:
-        raise InputError(f"trial {result.key} was stored without what rebuilds its model; run its study again") from None
+        raise InputError(f"trial {result.key} was stored without its own description; run its study again") from None
 
 
 def _key_of_run(home: Home, run_id: str, tracking_uri: str | None) -> str:
     uri = tracking_uri or home.tracking_uri
     file = sqlite_file(uri)
     if file is not None and not file.exists():
-        raise InputError(f"no run {run_id}: there is no tracking store at {masked(uri)}")
+        raise InputError(f"no run {run_id}: there is no tracking store {masked(uri)}")
     tracking = TrackingStore(uri)
     try:
         run = tracking.call("get_run", run_id)
@@ -222,22 +129,134 @@ def _key_of_run(home: Home, run_id: str, tracking_uri: str | None) -> str:
     )
 
 
-def _not_nbsr(trial: Trial, store: ResultStore) -> str:
-    others = [_trial_of(store.load(key)) for key in _keys(store)]
-    walks = [f"{other.key} ({other.name})" for other in others if other.family == "nbsr" and other.study == trial.study]
-    message = f"only NBSR models walk and can be explained by it; {trial.name!r} of study {trial.study!r} is a"
-    message += f" {trial.family} of kind {trial.kind!r}"
-    return f"{message}. NBSR trials of that study: {', '.join(walks[:MOST_LISTED])}" if walks else message
+def _no_walk(trial: Trial, store: ResultStore) -> str:
+    said = (
+        f"only NBSR models walk and can be explained by their walk; {trial.name!r} of study {trial.study!r} is a "
+        f"{trial.family} of kind {trial.kind!r}"
+    )
+    others = [(key, _trial_of(store.load(key))) for key in _keys(store)]
+    walks = [f"{key} ({other.name})" for key, other in others if other.family == "nbsr" and other.study == trial.study]
+    return f"{said}. NBSR trials of that study: {', '.join(walks[:MOST_LISTED])}" if walks else said
 
 
-def _rebuild(trial: Trial, domain: Domain, splits: Splits, store: ResultStore) -> NbsrLearner:
+def _rebuild(trial: Trial, key: str, domain: Domain, splits: Splits, store: ResultStore) -> NbsrLearner:
     kind = domain.models[trial.kind]
     signature = Signature(splits.class_names, splits.feature_names)
     learner = kind.build(from_plain(kind.options, trial.options), signature)
     if not isinstance(learner, NbsrLearner):
-        raise InputError(f"{trial.name!r} is an NBSR model of another make ({type(learner).__name__}): no walk to explain")
+        raise InputError(f"{trial.name!r} is an NBSR model of another make ({type(learner).__name__}): no walk to tell")
     try:
-        learner.load_state(store.load_state(trial.key if store.has(trial.key) else ""))
-    except (RuntimeError, OSError) as error:
-        raise InputError(f"trial {trial.key}: its weights do not fit the model any more ({error})") from None
+        learner.load_state(store.load_state(key))
+    except FileNotFoundError:
+        raise InputError(f"trial {key} was stored without its weights; run its study again") from None
+    except RuntimeError as error:
+        raise InputError(f"the weights of trial {key} do not fit the model as it is built now: {error}") from None
     return learner
+
+
+def _explain(
+    key: str,
+    trial: Trial,
+    result: TrialResult,
+    learner: NbsrLearner,
+    splits: Splits,
+    sample: int,
+    notes: list[str],
+) -> Explanation:
+    x = splits.test.x[sample : sample + 1]
+    trace = learner.trace(x)
+    trail = trace.audit(0)
+    eta, max_vacuity = _eta(result), trial.evaluation.get("max_vacuity")
+    stopped = trace.exit(eta, max_vacuity)
+    total: tuple[Feature, ...] = ()
+    by_expert: list[tuple[Feature, ...]] = [()] * len(trail.steps)
+    if x.is_floating_point():
+        attribution = attribute(learner.model, x)
+        name = _namer(splits)
+        total = _strongest(attribution.total[0], x[0], splits, name, TOP_FEATURES)
+        parts = attribution.by_expert[: len(trail.steps), 0]
+        by_expert = [_strongest(part, x[0], splits, name, TOP_FEATURES_OF_EXPERT) for part in parts]
+    else:
+        notes.append("the input is not made of numbers that could be varied: no attribution to features")
+    classes, depth = splits.class_names, int(stopped.depth[0])
+    return Explanation(
+        trial=key,
+        name=trial.name,
+        study=trial.study,
+        source=splits.source,
+        synthetic=splits.synthetic,
+        sample=sample,
+        test_samples=len(splits.test),
+        true_class=classes[int(splits.test.y[sample])],
+        answer=classes[int(stopped.label[0])],
+        confidence=float(stopped.probs[0].max()),
+        prediction=classes[trail.steps[-1].prediction],
+        eta=eta,
+        exit_depth=depth,
+        max_vacuity=max_vacuity,
+        abstained=bool(stopped.abstained[0]),
+        density=trail.density,
+        prior_entropy=float(dirichlet.entropy(trail.prior)),
+        num_classes=len(classes),
+        visits=tuple(
+            _visit(step, features, classes, step.depth <= depth)
+            for step, features in zip(trail.steps, by_expert, strict=True)
+        ),
+        features=total,
+        notes=tuple(notes),
+        graph=learner.model.graph,
+    )
+
+
+def _eta(result: TrialResult) -> float | None:
+    """The trial's threshold. JSON has no infinities: without a number, either nobody exited early or everybody did."""
+    eta: float | None = result.metrics.get("fast/eta")
+    if eta is None and result.metrics.get("fast/exited"):
+        return math.inf
+    return eta
+
+
+def _visit(step: AuditStep, features: tuple[Feature, ...], classes: Sequence[str], consulted: bool) -> Visit:
+    def strongest(values: Tensor) -> tuple[Amount, ...]:
+        top = values.topk(min(TOP_CLASSES, len(values)))
+        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return tuple(Amount(classes[index], value) for index, value in pairs)
+
+    return Visit(
+        depth=step.depth,
+        node=step.node,
+        route_probability=step.route_probability,
+        alternatives=step.alternatives,
+        evidence=strongest(step.evidence),
+        belief=strongest(step.alpha / step.alpha.sum()),
+        belief_shift=step.belief_shift,
+        entropy=step.entropy,
+        vacuity=step.vacuity,
+        consulted=consulted,
+        features=features,
+    )
+
+
+def _namer(splits: Splits) -> Callable[[int], str]:
+    """Names of inputs by their place; where there is no name for each (pixels), the place itself."""
+    shape = splits.test.x.shape[1:]
+    if len(splits.feature_names) == math.prod(shape):
+        return lambda index: splits.feature_names[index]
+    places: Any = torch.arange(math.prod(shape))
+    return lambda index: f"input {[int(i) for i in torch.unravel_index(places[index], shape)]}"
+
+
+def _strongest(
+    attribution: Tensor, x: Tensor, splits: Splits, name: Callable[[int], str], count: int
+) -> tuple[Feature, ...]:
+    flat, values = attribution.flatten(), x.flatten()
+    order = flat.abs().argsort(descending=True, stable=True)[:count].tolist()
+    features = []
+    for index in order:
+        if not flat[index]:
+            break
+        column = splits.train.x.flatten(1)[:, index]
+        binary = bool(((column == 0) | (column == 1)).all())
+        state = ("present" if values[index] else "absent") if binary else None
+        features.append(Feature(name(index), float(values[index]), state, float(flat[index])))
+    return tuple(features)

@@ -8,7 +8,6 @@ out which key is to blame.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -72,50 +71,46 @@ def describe(kind: Any) -> str:
     for check in _checks(kind):
         return check.words
     kind = _bare(kind)
+    arguments = get_args(kind)
     if kind in SINGULAR:
         return SINGULAR[kind]
     if kind is None or kind is type(None):
         return "null"
     if dataclasses.is_dataclass(kind):
-        return f"a mapping with keys among {', '.join(option_types(kind)) or 'none'}"  # type: ignore[arg-type]
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Literal:
+        return f"a mapping (keys: {', '.join(option_types(kind)) or 'none'})"  # type: ignore[arg-type]
+    if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, arguments))}"
     if _is_union(kind):
         return " or ".join(describe(member) for member in arguments)
     if _is_sequence(kind):
         items = [argument for argument in arguments if argument is not Ellipsis]
-        if len(items) == 1:
-            plural = "mappings" if dataclasses.is_dataclass(items[0]) else PLURAL.get(_bare(items[0]))
-            return f"a list of {plural}" if plural else "a list"
-        return f"a list of {len(items)}: {', '.join(map(describe, items))}" if items else "a list"
+        if len(items) > 1:
+            return f"a list of {len(items)}: {', '.join(map(describe, items))}"
+        plural = [name for item in items if (name := _plural(_bare(item)))]
+        return f"a list of {plural[0]}" if plural else "a list"
     return "a mapping" if _is_mapping(kind) else "a value"
+
+
+def _plural(kind: Any) -> str | None:
+    return "mappings" if dataclasses.is_dataclass(kind) else PLURAL.get(kind)
 
 
 def convert(kind: Any, value: Any, path: KeyPath, problems: Problems, base: Any = NOTHING) -> Any:
     """A plain value as the given type, or FAILED after saying why not; keys that are not given come from `base`."""
-    checks, kind = _checks(kind), _bare(kind)
-    words = checks[0].words if checks else describe(kind)
+    checks, words, kind = _checks(kind), describe(kind), _bare(kind)
     if dataclasses.is_dataclass(kind):
         return _convert_dataclass(kind, value, path, problems, base)  # type: ignore[arg-type]
     if _is_union(kind):
         return _convert_union(get_args(kind), value, path, problems, base)
+    if not _shape_fits(kind, value):
+        problems.add(path, given=value, allowed=words, hint=_hint(kind, value))
+        return FAILED
     if _is_sequence(kind):
-        converted = _convert_sequence(kind, value, path, problems)
+        converted = _convert_sequence(kind, value, path, problems, words)
     elif _is_mapping(kind):
         converted = _convert_mapping(kind, value, path, problems)
-    elif get_origin(kind) is Literal:
-        names = get_args(kind)
-        known = [name for name in names if name == value and type(name) is type(value)]
-        if known:
-            return known[0]
-        hint = did_you_mean(value, map(str, names)) if isinstance(value, str) else ""
-        problems.add(path, given=value, allowed=words, hint=hint)
-        return FAILED
     else:
         converted = _convert_scalar(kind, value)
-        if converted is FAILED:
-            problems.add(path, given=value, allowed=words, hint=_quote_hint(kind, value))
     if converted is not FAILED and not all(check.holds(converted) for check in checks):
         problems.add(path, given=value, allowed=words)
         return FAILED
@@ -123,39 +118,37 @@ def convert(kind: Any, value: Any, path: KeyPath, problems: Problems, base: Any 
 
 
 def _convert_scalar(kind: Any, value: Any) -> Any:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    if get_origin(kind) is Literal:
+        return next((name for name in get_args(kind) if name == value and type(name) is type(value)), FAILED)
     if kind is float and is_number:
-        return float(value) if abs(value) < 1e300 or math.isinf(value) else FAILED
+        return float(value) if isinstance(value, float) or abs(value) < 10**300 else FAILED
     if kind is int and is_number and (isinstance(value, int) or value.is_integer()):
         return int(value)
     if kind is Path and isinstance(value, str | Path):
         return Path(value)
     if kind is bool or kind is str:
         return value if isinstance(value, kind) else FAILED
-    if kind is Any or kind is object or (kind in {None, type(None)} and value is None):
-        return value
-    return FAILED
+    return value if kind in {Any, object} or (value is None and kind in {None, type(None)}) else FAILED
 
 
-def _quote_hint(kind: Any, value: Any) -> str:
+def _hint(kind: Any, value: Any) -> str:
+    if get_origin(kind) is Literal and isinstance(value, str):
+        return did_you_mean(value, map(str, get_args(kind)))
     if kind in {int, float} and isinstance(value, str):
-        if re.fullmatch(r"[-+]?(inf|infinity)", value.lower()):
+        if re.fullmatch(r"[-+]?inf(inity)?", value.lower()):
             return "infinity is written .inf"
-        try:
-            float(value)
-        except ValueError:
-            return ""
-        return "drop the quotes"
+        return "drop the quotes" if re.fullmatch(r"\s*[-+]?\.?\d[\d.]*(e[-+]?\d+)?\s*", value.lower()) else ""
     if kind is str and isinstance(value, bool | int | float):
         return "put it in quotes"
-    return "write true or false" if kind is bool and value in ("yes", "no", "on", "off") else ""
+    return "YAML's words are true and false" if kind is bool and value in ("yes", "no", "on", "off") else ""
 
 
-def _convert_sequence(kind: Any, value: Any, path: KeyPath, problems: Problems) -> Any:
+def _convert_sequence(kind: Any, value: Any, path: KeyPath, problems: Problems, words: str) -> Any:
     arguments = get_args(kind) or (Any, Ellipsis)
     fixed = get_origin(kind) is tuple and arguments[-1] is not Ellipsis
-    if not isinstance(value, list | tuple) or (fixed and len(value) != len(arguments)):
-        problems.add(path, given=value, allowed=describe(kind))
+    if fixed and len(value) != len(arguments):
+        problems.add(path, given=value, allowed=words)
         return FAILED
     types_of_items = arguments if fixed else [arguments[0]] * len(value)
     pairs = enumerate(zip(types_of_items, value, strict=True))
@@ -166,9 +159,6 @@ def _convert_sequence(kind: Any, value: Any, path: KeyPath, problems: Problems) 
 
 
 def _convert_mapping(kind: Any, value: Any, path: KeyPath, problems: Problems) -> Any:
-    if not isinstance(value, Mapping):
-        problems.add(path, given=value, allowed=describe(kind))
-        return FAILED
     key_type, item_type = get_args(kind) or (str, Any)
     pairs = [
         (convert(key_type, key, (*path, str(key)), problems), convert(item_type, item, (*path, str(key)), problems))
@@ -186,23 +176,18 @@ def _convert_union(members: Sequence[Any], value: Any, path: KeyPath, problems: 
         converted = convert(member, value, path, problems.scratch(), base)
         if converted is not FAILED:
             return converted
-    kinds = [_bare(member) for member in members]
-    hint = next((hint for kind in kinds if (hint := _quote_hint(kind, value))), "") if not likely else ""
+    hint = next((hint for member in members if (hint := _hint(_bare(member), value))), "")
     problems.add(path, given=value, allowed=" or ".join(map(describe, members)), hint=hint)
     return FAILED
 
 
 def _shape_fits(kind: Any, value: Any) -> bool:
     kind = _bare(kind)
-    if kind is None or kind is type(None):
-        return value is None
     if dataclasses.is_dataclass(kind) or _is_mapping(kind):
         return isinstance(value, Mapping)
     if _is_sequence(kind):
         return isinstance(value, list | tuple)
-    if get_origin(kind) is Literal or kind is str:
-        return isinstance(value, str)
-    return kind in {Any, object} or _convert_scalar(kind, value) is not FAILED
+    return _convert_scalar(kind, value) is not FAILED
 
 
 def _convert_dataclass(options: type, value: Any, path: KeyPath, problems: Problems, base: Any) -> Any:
@@ -224,7 +209,7 @@ def _convert_dataclass(options: type, value: Any, path: KeyPath, problems: Probl
                 given[name] = converted
         elif inherited is NOTHING and field.init:
             problems.add((*path, name), f"is missing: expected {describe(known[name])}")
-            return FAILED
+            complete = False
 
     def make(values: dict[str, Any]) -> Any:
         return options(**values) if start is None else dataclasses.replace(start, **values)
@@ -280,7 +265,8 @@ def _complaint(make: Callable[[dict[str, Any]], Any], values: dict[str, Any]) ->
 
 def _without_name(reason: str, key: str) -> str:
     """The path already names the key: `training.epochs must be ...` becomes `must be ...`."""
-    return re.sub(rf"^(?:\w+\.)*{re.escape(key)}(?::\s*|\s+)", "", reason)
+    shorter = re.sub(rf"^(?:\w+\.)*{re.escape(key)}(?::\s*|\s+)", "", reason)
+    return re.sub(r"\bNone\b", "null", shorter)
 
 
 def _checks(kind: Any) -> list[Check]:

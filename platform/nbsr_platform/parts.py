@@ -105,7 +105,7 @@ def read_seeds(raw: Any, problems: Problems) -> tuple[int, ...]:
             if seed is not FAILED and seed in seeds[:index]:
                 problems.add(("seeds", index), "stands twice; every seed counts once", given=seed)
         return tuple(seeds)
-    allowed = f"how many seeds, 1 to {MOST_SEEDS}, or a list of different whole numbers from 0 to {LARGEST_SEED}"
+    allowed = f"a number of seeds (1 to {MOST_SEEDS}) or a list of different seeds (0 to {LARGEST_SEED})"
     problems.add(("seeds",), given=raw, allowed=allowed)
     return ()
 

@@ -130,7 +130,7 @@ class Problems:
         if value is None:
             return {}
         if not isinstance(value, Mapping):
-            names = "" if allowed is None else f" with keys among {', '.join(allowed)}"
+            names = "" if allowed is None else f" (keys: {', '.join(allowed)})"
             self.add(path, given=value, allowed=f"a mapping{names}")
             return None
         for key in value:
@@ -152,5 +152,7 @@ class Problems:
         return Problems(self.file, self.lines, self.overrides)
 
     def stop_if_any(self) -> None:
+        """Raise what was found, file by file in the order of its lines."""
         if self.found:
-            raise StudyError(self.found)
+            files = list(dict.fromkeys(problem.file for problem in self.found))
+            raise StudyError(sorted(self.found, key=lambda problem: (files.index(problem.file), problem.line or 0)))

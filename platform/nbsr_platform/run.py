@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.search import SearchFeed
 from nbsr_platform.study import Collection, Study
 from nbsr_platform.tracking import Tracker
-from nbsr_platform.trial import Trial, canonical, grid
+from nbsr_platform.trial import Trial, data_fingerprint, grid, study_key
 
 
 @dataclass
@@ -90,12 +90,6 @@ class RunResult:
         }
 
 
-def study_key(study: Study) -> str:
-    """What makes a study the same study: everything in it but where it runs."""
-    content = {name: value for name, value in study.to_dict().items() if name != "resources"}
-    return hashlib.sha256(canonical(content).encode()).hexdigest()[:12]
-
-
 def run(
     what: Study | Collection,
     *,
@@ -124,19 +118,32 @@ def run(
     studies: Sequence[Study] = what.studies if isinstance(what, Collection) else [what]
     tracker = Tracker.open(place, tracking_uri)
     parts: list[StudyRun] = []
-    with ray_session(address):
+    with ExitStack() as session:
+
+        def start_ray() -> None:
+            """Once, and only if there is anything to run."""
+            session.enter_context(ray_session(address))
+
         for study in studies:
             part = StudyRun(study, "")
             parts.append(part)
-            _run_one(part, place, tracker, search_storage, console)
+            _run_one(part, place, tracker, search_storage, console, start_ray)
     result = RunResult(what.name, tracker.public_uri, place.report(what.name), parts)
     write_report(result)
     return result
 
 
-def _run_one(part: StudyRun, home: Home, tracker: Tracker, search_storage: str | None, console: Console) -> None:
+def _run_one(
+    part: StudyRun,
+    home: Home,
+    tracker: Tracker,
+    search_storage: str | None,
+    console: Console,
+    start_ray: Callable[[], None],
+) -> None:
     study, outcome = part.study, part.outcome
-    key, store = study_key(study), ResultStore(home.trials)
+    fingerprint, store = data_fingerprint(study), ResultStore(home.trials)
+    key = study_key(study, fingerprint)
     with study_lock(home, study.name):
         store.sweep()
         part.run_id = tracker.study_run(study, key)
@@ -147,19 +154,20 @@ def _run_one(part: StudyRun, home: Home, tracker: Tracker, search_storage: str |
 
         with Recorder(record) as recorder:
             if study.search is None:
-                trials = grid(study)
+                trials = grid(study, fingerprint)
                 done = [trial for trial in trials if store.has(trial.key)]
                 feed: GridFeed | SearchFeed = GridFeed([trial for trial in trials if not store.has(trial.key)])
                 for trial in done:
                     _reuse(trial, store.load(trial.key), outcome, recorder)
                 total, todo = len(trials), len(trials) - len(done)
             else:
-                feed = SearchFeed.open(study, key, home, search_storage)
+                feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
                 for trial, result in feed.ended():
                     _reuse(trial, result, outcome, recorder)
                 total, todo = study.search.trials, feed.remaining
             with Progress(console, study.name, total, total - todo) as progress:
                 if todo:
+                    start_ray()
                     execute(feed, study, home, recorder, progress, outcome, todo)
             if isinstance(feed, SearchFeed):
                 for trial, result in feed.reused:

@@ -21,8 +21,9 @@ from optuna.trial import TrialState
 from nbsr_core.errors import InputError
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
-from nbsr_platform.study import Search, Study
-from nbsr_platform.trial import Trial, data_fingerprint, make_trial
+from nbsr_platform.search_options import Search
+from nbsr_platform.study import Study
+from nbsr_platform.trial import Trial, make_trial
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 logging.getLogger("optuna").propagate = False
@@ -79,15 +80,14 @@ class SearchFeed:
     reused: list[tuple[Trial, TrialResult]] = field(default_factory=list)
 
     @staticmethod
-    def open(study: Study, study_key: str, home: Home, url: str | None = None) -> SearchFeed:
+    def open(study: Study, key: str, fingerprint: str, home: Home, url: str | None = None) -> SearchFeed:
         """Create or continue the search of a study."""
         search = study.search
         assert search is not None
-        storage = open_storage(home, f"{study.name}-{study_key}", url)
+        name = f"{study.name}-{key}"
+        storage = open_storage(home, name, url)
         directions = list(search.objectives.values())
-        main = optuna.create_study(
-            storage=storage, study_name=f"{study.name}-{study_key}", directions=directions, load_if_exists=True
-        )
+        main = optuna.create_study(storage=storage, study_name=name, directions=directions, load_if_exists=True)
         direction = search.pruner.direction if search.pruner is not None else "minimize"
         # Optuna prunes single-objective studies only: a study in memory sees the one proxy metric of all trials.
         proxy = optuna.create_study(direction=direction, pruner=pruner_of(search))
@@ -98,7 +98,7 @@ class SearchFeed:
             main,
             proxy,
             ResultStore(home.trials),
-            data_fingerprint(study.domain_object, study.data),
+            fingerprint,
             adopted=unfinished,
         )
 

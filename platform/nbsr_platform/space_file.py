@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
-from nbsr_platform.options import FAILED, convert
+from nbsr_platform.options import FAILED, Check, convert
 from nbsr_platform.problems import NOTHING, KeyPath, Problems
 from nbsr_platform.space import (
     ALIASES,
@@ -32,6 +32,10 @@ KEYS_OF = {
     "float": ("float", "step", "log", "when"),
     "choice": ("choice", "when"),
 }
+PAIR_OF: dict[str, Any] = {
+    "int": Annotated[tuple[int, int], Check("[low, high], two whole numbers", lambda _: True)],
+    "float": Annotated[tuple[float, float], Check("[low, high], two numbers", lambda _: True)],
+}
 ALL_KEYS = ("int", "float", "choice", "step", "log", "when")
 
 Conditions = dict[str, tuple[Any, ...]]
@@ -40,7 +44,7 @@ Conditions = dict[str, tuple[Any, ...]]
 def read_space(raw: Any, options: Any, training: Any, path: KeyPath, problems: Problems) -> Space:
     """The space of a study file. Without options (where the model is itself unusable) only its form is checked."""
     mapping = problems.expect_mapping(raw, path)
-    if mapping is not None and not mapping:
+    if mapping is not None and set(mapping) <= {"eta"}:
         problems.add(path, "is empty: nothing to search over", hint=f"write keys such as training.epochs: {FORMS}")
     reader = _Reader(mapping or {}, options, training, path, problems)
     return reader.read()
@@ -222,9 +226,8 @@ def _read_choice(key: str, values: Any, when: Conditions, path: KeyPath, problem
 def _read_range(
     key: str, form: str, entry: Mapping[str, Any], when: Conditions, path: KeyPath, problems: Problems
 ) -> Parameter | None:
-    number = int if form == "int" else float
-    pair = convert(tuple[number, number], entry[form], (*path, form), problems)  # type: ignore[valid-type]
-    step = convert(number | None, entry.get("step"), (*path, "step"), problems)
+    pair = convert(PAIR_OF[form], entry[form], (*path, form), problems)
+    step = convert(int | None if form == "int" else float | None, entry.get("step"), (*path, "step"), problems)
     log = convert(bool | None, entry.get("log"), (*path, "log"), problems)
     if FAILED in (pair, step, log):
         return None

@@ -14,14 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from nbsr_core import dirichlet
 from nbsr_core.domains.domain import Domain, find_domain
 from nbsr_core.evaluation import EvaluationOptions
 from nbsr_core.exits import is_vacuous
 from nbsr_core.training.config import TrainingConfig
-from nbsr_platform.documents import Document, Override, holds, locate, read
+from nbsr_platform.documents import Document, Override, dump, holds, locate, read
 from nbsr_platform.options import FAILED, convert, to_plain
 from nbsr_platform.parts import ModelChoice, Resources, read_domain, read_models, read_name, read_seeds
 from nbsr_platform.problems import Problem, Problems, StudyError
@@ -102,8 +100,7 @@ class Study:
 
     def to_yaml(self) -> str:
         """The resolved study as a file that runs."""
-        text: str = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True, width=110)
-        return text
+        return dump(self.to_dict())
 
     @cached_property
     def domain_object(self) -> Domain:
@@ -156,6 +153,9 @@ def read_study(document: Document, path: Path | None) -> Study:
     if values.get("search") is not None:
         labels = list(values["models"]) if isinstance(values.get("models"), Mapping) else []
         search = read_search(values["search"], models, labels, problems)
+        if search is not None and search.space.picks_eta and evaluation is not FAILED and evaluation.eta is not None:
+            what = "is picked from the frontier, but evaluation.eta fixes it; drop one"
+            problems.add(("search", "space", "eta"), what, given=evaluation.eta)
     problems.stop_if_any()
     return Study(name, values["domain"], data, models, seeds, question, evaluation, resources, search, path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,7 +79,7 @@ def figures_over_seeds(results: Sequence[TrialResult], prefix: str) -> dict[str,
     figures = {}
     for name in names:
         values = [result.metrics.get(name) for result in results]
-        known = [value for value in values if value is not None]
+        known = [value for value in values if value is not None and math.isfinite(value)]
         short = _under(name, prefix)
         if len(known) == len(values) and short is not None:
             figures[short] = seed_interval(known)

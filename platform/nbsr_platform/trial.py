@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import nbsr_core
-from nbsr_core.domains.domain import Domain, find_domain
+from nbsr_core.domains.domain import find_domain
 from nbsr_platform.options import to_plain
 from nbsr_platform.study import Study
 
@@ -102,14 +102,20 @@ def code_version(domain: str) -> str:
     return digest.hexdigest()[:12]
 
 
-def data_fingerprint(domain: Domain, data: Any) -> str:
-    """Hash of the data as seed 0 sees it: the splits of other seeds follow from the same source."""
-    return domain.load(data, 0).fingerprint()
+def data_fingerprint(study: Study) -> str:
+    """Hash of the study's data as seed 0 sees it: the splits of other seeds follow from the same source."""
+    return study.domain_object.load(study.data, 0).fingerprint()
 
 
-def grid(study: Study) -> list[Trial]:
+def study_key(study: Study, fingerprint: str) -> str:
+    """What makes a study the same study: all that is in it but where it runs, its data, and the code it runs."""
+    content = {name: value for name, value in study.to_dict().items() if name != "resources"}
+    decisive = {"study": content, "data_fingerprint": fingerprint, "code": code_version(study.domain)}
+    return hashlib.sha256(canonical(decisive).encode()).hexdigest()[:12]
+
+
+def grid(study: Study, fingerprint: str) -> list[Trial]:
     """The trials of a study without search: every model with every seed, all models of one seed together."""
-    fingerprint = data_fingerprint(study.domain_object, study.data)
     return [make_trial(study, label, seed, fingerprint) for seed in study.seeds for label in study.models]
 
 

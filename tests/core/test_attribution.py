@@ -37,7 +37,7 @@ def explained(name: str, *, density: bool = False, calibrated: bool = False) -> 
             model.fit_density(model.oracle(x))
         if calibrated:
             model.calibrate(model(x), torch.arange(300) % 5)
-    return model, 1.5 * x[:12]
+    return model, 2.5 * x[:12]
 
 
 CASES = [
@@ -60,7 +60,6 @@ def test_the_whole_is_captums_input_times_gradient(name: str, density: bool, cal
     if density:
         doubted = model(x).density.detach()
         assert 0 < float(doubted.min()) < 1
-        assert float(wanted.abs().sum()) > 0
 
 
 @all_cases

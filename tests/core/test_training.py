@@ -8,6 +8,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -35,17 +36,17 @@ OBJECTIVE = nbsr.Objective(every_depth=0.5, entropy=0.01, balance=0.1, regularis
 SHORT = TrainingConfig(epochs=6, learning_rate=1e-2)
 
 
-def data(rows: int = 100, seed: int = 0) -> tuple[Tensor, Tensor]:
+def data(rows: int = 36, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     y = torch.randint(3, (rows,), generator=generator)
     return 2 * torch.eye(3, 6)[y] + torch.randn(rows, 6, generator=generator), y
 
 
-def make_model(seed: int = 0) -> nbsr.NBSR:
+def make_model(seed: int = 0, depth: int = 1) -> nbsr.NBSR:
     """Sampled routes, dropout and batch norm: all that could spoil a repetition."""
     seed_everything(seed)
     backbone = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 8))
-    return nbsr.NBSR(backbone, nbsr.DecisionGraph.uniform(depth=2, width=2), 3, 8)
+    return nbsr.NBSR(backbone, nbsr.DecisionGraph.uniform(depth=depth, width=2), 3, 8)
 
 
 def noisy(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -98,7 +99,7 @@ class Scripted:
 
 
 def test_it_learns_and_yields_a_record_an_epoch() -> None:
-    trainer = make_trainer(replace(SHORT, epochs=15))
+    trainer = make_trainer(replace(SHORT, epochs=15), batches=TensorBatches(*data(100), batch_size=32))
     before = held_out(trainer.model.eval())["nll"]
     records = list(trainer.run())
     assert [record.epoch for record in records] == list(range(15))
@@ -114,7 +115,7 @@ def test_it_learns_and_yields_a_record_an_epoch() -> None:
 
 
 def test_terms_are_means_over_samples_not_over_batches() -> None:
-    """100 samples in batches of 32 leave a last one of 4."""
+    """36 samples in batches of 32 leave a last one of 4."""
     x, y = data()
     model = nn.Linear(6, 3)
     wanted = F.cross_entropy(model(x), y).item()
@@ -305,17 +306,21 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("stop_after", [1, 2, 3, 5])
+@cache
+def never_stopped(name: str) -> tuple[Trainer, list[EpochRecord]]:
+    trainer = make_trainer(EXACT[name], seed=5, model=make_model(depth=2))
+    return trainer, timeless(list(trainer.run()))
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 4])
 @pytest.mark.parametrize("name", EXACT)
 def test_a_resumed_run_equals_one_that_was_never_stopped(name: str, stop_after: int, tmp_path: Path) -> None:
-    whole = make_trainer(EXACT[name], seed=5)
-    records = timeless(list(whole.run()))
+    whole, records = never_stopped(name)
     assert name != "early stopping" or len(records) < 30
-
-    first = make_trainer(EXACT[name], seed=5)
-    before = [record for record, _ in zip(first.run(), range(stop_after), strict=False)]
+    first = make_trainer(EXACT[name], seed=5, model=make_model(depth=2))
+    before = [record for _, record in zip(range(stop_after), first.run(), strict=False)]
     first.save(tmp_path / "run.pt")
-    second = make_trainer(EXACT[name], seed=5, model=make_model(seed=99))  # its own weights are overwritten
+    second = make_trainer(EXACT[name], seed=5, model=make_model(seed=99, depth=2))  # its own weights are overwritten
     torch.randn(7)
     second.resume(tmp_path / "run.pt")
     after = list(second.run())
@@ -339,22 +344,20 @@ def test_a_state_handed_over_in_memory_is_not_shared() -> None:
     running = one.run()
     next(running)
     other.load_state_dict(one.state_dict())
-    list(other.run())
-    rest = list(running)
+    rest = list(other.run())
+    assert timeless(list(running)) == timeless(rest)
     assert same_weights(one.model, other.model)
-    assert len(rest) == SHORT.epochs - 1
 
 
 def test_an_interrupt_passes_through_and_the_last_checkpoint_goes_on(tmp_path: Path) -> None:
-    whole = make_trainer(EXACT["two stages"])
-    records = timeless(list(whole.run()))
+    whole, records = never_stopped("two stages")
 
     def interrupted(model: nn.Module, x: Tensor, y: Tensor, epoch: int) -> Mapping[str, Tensor]:
         if epoch == 1 and len(y) < 32:
             raise KeyboardInterrupt
         return loss(model, x, y, epoch)
 
-    trainer = make_trainer(EXACT["two stages"], loss=interrupted)
+    trainer = make_trainer(EXACT["two stages"], seed=5, model=make_model(depth=2), loss=interrupted)
     done = []
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012
         for record in trainer.run():
@@ -430,7 +433,17 @@ def untouched() -> Iterator[Trainer]:
 def test_truncated_checkpoints_are_refused_by_name(checkpoint: Path, share: float, untouched: Trainer) -> None:
     whole = checkpoint.read_bytes()
     checkpoint.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(nbsr.InputError, match=r"run\.pt is damaged"):
+    with pytest.raises(nbsr.InputError, match=r"run\.pt is damaged or no checkpoint"):
+        untouched.resume(checkpoint)
+
+
+@pytest.mark.parametrize("where", [0.01, 0.05, 0.5])
+def test_a_checkpoint_with_a_hole_is_refused_by_name(checkpoint: Path, where: float, untouched: Trainer) -> None:
+    content = bytearray(checkpoint.read_bytes())
+    start = int(where * len(content))
+    content[start : start + 600] = bytes(600)
+    checkpoint.write_bytes(content)
+    with pytest.raises(nbsr.InputError, match=r"run\.pt"):
         untouched.resume(checkpoint)
 
 
@@ -531,9 +544,8 @@ def test_seed_everything() -> None:
     assert drawn() != first
     seed_everything(11)
     assert drawn() == first
-    for seed in (12, 11 + 2**32):
-        seed_everything(seed)
-        assert drawn()[2] != first[2]
+    seed_everything(12)
+    assert not set(drawn()) & set(first)
     with pytest.raises(nbsr.InputError, match="seed must be at least 0, got -1"):
         seed_everything(-1)
 
@@ -596,7 +608,7 @@ def test_misspelt_choices_are_refused(without_shape_checks: None) -> None:
 def test_what_cannot_be_trained_is_refused() -> None:
     x, y = data()
     cases: list[tuple[Callable[[], object], str]] = [
-        (lambda: TensorBatches(x, y[:-1]), "as many, got 100 and 99"),
+        (lambda: TensorBatches(x, y[:-1]), "as many, got 36 and 35"),
         (lambda: TensorBatches(x[:0], y[:0]), "empty"),
         (lambda: TensorBatches(x, y, 0), "batch_size"),
         (lambda: make_trainer(seed=-1), "seed must be at least 0"),
