@@ -28,7 +28,7 @@ FOLDS = 5
 
 # Thresholds and spreads below these would only measure rounding: training features without any variation.
 SMALLEST_THRESHOLD = 0.1
-SMALLEST_SPREAD = 0.01
+SMALLEST_SPREAD = 0.001
 
 
 class DensityFactor(nn.Module):

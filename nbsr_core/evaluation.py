@@ -12,7 +12,7 @@ from torch import Tensor
 from nbsr_core import dirichlet, metrics
 from nbsr_core.domains.base import Split, Splits
 from nbsr_core.errors import InputError
-from nbsr_core.exits import is_vacuous
+from nbsr_core.exits import check_max_vacuity, is_vacuous
 from nbsr_core.frontier import Frontier
 from nbsr_core.learners import Learner, NbsrLearner
 from nbsr_core.trace import BeliefTrace
@@ -41,6 +41,7 @@ class EvaluationOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.max_accuracy_loss < 1:
             raise InputError(f"max_accuracy_loss must lie in [0, 1), got {self.max_accuracy_loss!r}")
+        check_max_vacuity(self.max_vacuity)
         if self.audits < 0:
             raise InputError(f"audits must be at least 0, got {self.audits!r}")
 
@@ -97,9 +98,9 @@ def _evaluate_walks(
         "test/mean_cost": float(trace.cost[-1].mean()),
         "test/vacuity": float((trace.prior.sum() / trace.precision[-1]).mean()),
     }
-    if math.isfinite(eta) or trace.depth == 1:
-        evaluation.metrics |= {"fast/eta": eta} if math.isfinite(eta) else {}
-    else:
+    if math.isfinite(eta):
+        evaluation.metrics["fast/eta"] = eta
+    elif trace.depth > 1:
         evaluation.warnings.append(
             f"no early exit on the validation split costs at most {options.max_accuracy_loss:.1%} accuracy: Fast walks deep"
         )

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from nbsr_core.errors import InputError
@@ -195,7 +196,7 @@ def confusion_chart(rows: Rows, *, title: str, class_names: Sequence[str]) -> Fi
     axes.invert_yaxis()
     rest = len(mistakes) - len(shown)
     axes.set(xlabel=f"test samples (true → predicted{f'; {rest} rarer pairs left out' if rest else ''})")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
@@ -211,7 +212,9 @@ def _confusion_matrix(rows: Rows, title: str, class_names: Sequence[str]) -> Fig
     for (i, j), count in np.ndenumerate(table):
         if count:
             axes.text(j, i, str(count), ha="center", va="center", color="white" if shares[i, j] > 0.55 else "black")
-    turn = {} if sum(map(len, class_names)) < 40 else {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+    turn: dict[str, Any] = (
+        {} if sum(map(len, class_names)) < 40 else {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+    )
     axes.set_xticks(range(len(class_names)), class_names, **turn)
     axes.set_yticks(range(len(class_names)), class_names)
     axes.set(xlabel="predicted", ylabel="true")
@@ -227,7 +230,9 @@ def usage_chart(rows: Rows, *, title: str) -> Figure:
         if row["level"] > 0:
             by_level.setdefault(row["level"], []).append((_shortened(row["node"]), row["share"]))
     longest = {level: max(len(name) for name, _ in nodes) for level, nodes in by_level.items()}
-    wanted = max(len(nodes) * min(0.1 * longest[level], 2.0 if len(nodes) < 8 else 0.5) for level, nodes in by_level.items())
+    wanted = max(
+        len(nodes) * min(0.1 * longest[level], 2.0 if len(nodes) < 8 else 0.5) for level, nodes in by_level.items()
+    )
     width = min(max(6.0, 1.5 + wanted), 14.0)
     turned = {level: longest[level] * 0.1 > (width - 1.5) / len(nodes) for level, nodes in by_level.items()}
     heights = [2.0 + (0.07 * longest[level] if turned[level] else 0) for level in by_level]

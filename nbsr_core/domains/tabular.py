@@ -18,7 +18,10 @@ from nbsr_core.learners import BoostedTrees, Classifier, NbsrLearner
 from nbsr_core.network import NBSR
 from nbsr_core.objectives import Objective
 from nbsr_core.routers import RouterSpec
-from nbsr_core.routing import Estimator, RoutingMode
+from nbsr_core.routing import Estimator, RoutingMode, check_choice
+
+# A larger tree has more experts than most data sets have samples, and its parameters alone fill a machine.
+MOST_NODES = 100_000
 
 GraphShape = Literal["taxonomy", "uniform", "layered", "chain"]
 
@@ -30,6 +33,16 @@ class GraphOptions:
     shape: GraphShape = "taxonomy"
     depth: int = 2
     width: int = 4
+
+    def __post_init__(self) -> None:
+        check_choice("shape", self.shape, GraphShape)
+        if self.depth < 1:
+            raise InputError(f"depth must be a whole number >= 1, got {self.depth}")
+        if self.width < 1:
+            raise InputError(f"width must be a whole number >= 1, got {self.width}")
+        nodes = sum(self.width**level for level in range(1, self.depth + 1)) if self.shape == "uniform" else 0
+        if nodes > MOST_NODES:
+            raise InputError(f"depth {self.depth} and width {self.width} make {nodes:,} nodes; {MOST_NODES:,} at most")
 
     def build(self, taxonomy: DecisionGraph | None) -> DecisionGraph:
         if self.shape == "uniform":
@@ -52,6 +65,10 @@ class DensityOptions:
     normalise: bool = False
     quantile: float = 0.99
 
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.quantile < 1:
+            raise InputError(f"quantile must lie in [0.5, 1), got {self.quantile}")
+
 
 @dataclass(frozen=True)
 class NbsrOptions:
@@ -68,12 +85,18 @@ class NbsrOptions:
     objective: Objective = field(default_factory=Objective)
     calibrate: bool = True
 
+    def __post_init__(self) -> None:
+        _check_layers(self.hidden)
+
 
 @dataclass(frozen=True)
 class MlpOptions:
     """The flat baseline: the same backbone, then one linear layer."""
 
     hidden: tuple[int, ...] = (128, 128)
+
+    def __post_init__(self) -> None:
+        _check_layers(self.hidden)
 
 
 @dataclass(frozen=True)
@@ -84,6 +107,18 @@ class BoostedTreesOptions:
     max_depth: int = 6
     learning_rate: float = 0.3
 
+    def __post_init__(self) -> None:
+        for name in ("n_estimators", "max_depth"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be a whole number >= 1, got {getattr(self, name)}")
+        if not 0 < self.learning_rate <= 1:
+            raise InputError(f"learning_rate must lie in (0, 1], got {self.learning_rate}")
+
+
+def _check_layers(hidden: Sequence[int]) -> None:
+    if not hidden or any(size < 1 for size in hidden):
+        raise InputError(f"hidden must be at least one layer size >= 1, got {list(hidden)}")
+
 
 def backbone(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
     """Dense ReLU layers; the last one is the oracle."""
@@ -91,8 +126,6 @@ def backbone(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
     for size in hidden:
         layers += [nn.Linear(inputs, size), nn.ReLU()]
         inputs = size
-    if not layers:
-        raise InputError("hidden must name at least one layer size, got none")
     return nn.Sequential(*layers)
 
 
@@ -101,7 +134,7 @@ def build_nbsr(
 ) -> NbsrLearner:
     """NBSR on a graph of the study's choice; the concept loss needs the taxonomy's class owners."""
     graph = options.graph.build(taxonomy)
-    oracle = options.hidden[-1] if options.hidden else 0
+    oracle = options.hidden[-1]
     density = None
     if options.density.enabled:
         density = DensityFactor(

@@ -15,13 +15,14 @@ from typing import Any
 
 import yaml
 
-from nbsr_platform.problems import KeyPath, Problem, Problems, StudyError, did_you_mean, show, spell
+from nbsr_platform.problems import NOTHING, KeyPath, Problem, Problems, StudyError, did_you_mean, show, spell
 
 LARGEST_FILE = 1 << 20
-MOST_VALUES = 50_000
+MOST_VALUES = 20_000
 DEEPEST = 40
 LONGEST_INT = 1000  # bits
 
+TOO_MANY = f"more than {MOST_VALUES} values, with aliases written out"
 TAG = "tag:yaml.org,2002:"
 MERGE_KEY = "<<"
 
@@ -31,12 +32,14 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
     depth = 0
+    nodes = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         self.depth += 1
-        if self.depth > DEEPEST:
-            mark = self.peek_event().start_mark
-            raise yaml.MarkedYAMLError(problem=f"nested deeper than {DEEPEST} levels", problem_mark=mark)
+        self.nodes += 1
+        if self.depth > DEEPEST or self.nodes > 2 * MOST_VALUES:  # keys are nodes too
+            what = f"nested deeper than {DEEPEST} levels" if self.depth > DEEPEST else TOO_MANY
+            raise yaml.MarkedYAMLError(problem=what, problem_mark=self.peek_event().start_mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
@@ -62,6 +65,15 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
         first: yaml.SafeDumper.yaml_implicit_resolvers.get(first, []) + _Loader.yaml_implicit_resolvers.get(first, [])
         for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
     }
+
+
+def _represent_text(dumper: _Dumper, text: str) -> Any:
+    # Line breaks that only YAML knows survive in double quotes alone.
+    style = '"' if re.search("[\x85\u2028\u2029]", text) else None
+    return dumper.represent_scalar(TAG + "str", text, style)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def dump(values: Mapping[str, Any]) -> str:
@@ -157,8 +169,8 @@ class _Builder:
     def build(self, node: Any, path: KeyPath, depth: int) -> Any:
         self.left -= 1
         if self.left < 0 or depth > DEEPEST:
-            size = f"more than {MOST_VALUES} values" if self.left < 0 else "values without end"
-            raise yaml.MarkedYAMLError(problem=f"its aliases expand to {size}", problem_mark=node.start_mark)
+            what = TOO_MANY if self.left < 0 else "an alias that contains itself"
+            raise yaml.MarkedYAMLError(problem=what, problem_mark=node.start_mark)
         self.problems.lines.setdefault(path, node.start_mark.line + 1)
         kind = node.tag.removeprefix(TAG)
         if isinstance(node, yaml.MappingNode) and kind == "map":
@@ -167,8 +179,12 @@ class _Builder:
             return [self.build(item, (*path, index), depth + 1) for index, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode) and kind in {"null", "bool", "int", "float", "str"}:
             return self.scalar(node, kind, path)
-        self.problems.add(path, f"the YAML tag {_short_tag(node.tag)} is not allowed; write plain values")
-        return None
+        tag = node.tag.replace(TAG, "!!")
+        return self.refuse(path, f"the YAML tag {show(tag)} is not allowed; write plain values")
+
+    def refuse(self, path: KeyPath, what: str, given: Any = NOTHING) -> None:
+        self.problems.add(path, what, given=given)
+        self.problems.unreadable.add(path)
 
     def mapping(self, node: Any, path: KeyPath, depth: int) -> dict[str, Any]:
         own: dict[str, Any] = {}
@@ -210,17 +226,12 @@ class _Builder:
             if kind == "float":
                 return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
         except (ValueError, KeyError):
-            self.problems.add(path, f"cannot be read as {kind}", given=text)
-            return None
+            return self.refuse(path, f"cannot be read as {kind}", text)
         return text
 
 
 def _is_merge(key_node: Any) -> bool:
     return isinstance(key_node, yaml.ScalarNode) and key_node.value == MERGE_KEY and not key_node.style
-
-
-def _short_tag(tag: str) -> str:
-    return show(tag.replace(TAG, "!!"))
 
 
 def _syntax_problem(error: yaml.YAMLError, source: str) -> Problem:

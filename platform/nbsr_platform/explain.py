@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from nbsr_platform.options import from_plain
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked, sqlite_file
-from nbsr_platform.trial import Trial, data_fingerprint
+from nbsr_platform.trial import Trial
 
 TOP_CLASSES, TOP_FEATURES, TOP_FEATURES_OF_EXPERT = 4, 10, 5
 RUN_ID = re.compile(r"[0-9a-f]{32}")
@@ -54,8 +55,8 @@ def explain(home: Home, what: str, sample: int, tracking_uri: str | None = None)
         raise InputError(f"sample must be from 0 to {len(splits.test) - 1}, the rows of the test split; got {sample!r}")
     learner = _rebuild(trial, key, domain, splits, store)
     notes = []
-    fingerprint = splits.fingerprint() if trial.seed == 0 else data_fingerprint(domain, data)
-    if fingerprint != trial.data_fingerprint:
+    as_seed_0 = splits if trial.seed == 0 else domain.load(data, 0)
+    if as_seed_0.fingerprint() != trial.data_fingerprint:
         notes.append("the data has changed since this trial: the sample may not be the one that it was tested on")
     elif trial.key != key:
         notes.append("the code has changed since this trial: what it said then may have been something else")
@@ -88,10 +89,16 @@ def _keys(store: ResultStore) -> Iterator[str]:
         yield from sorted(path.name for path in store.root.iterdir() if path.name[0] != "." and store.has(path.name))
 
 
+def _named(store: ResultStore, keys: Iterable[str]) -> Iterator[tuple[str, Trial]]:
+    """Trials to list in a message; what cannot be read is left out of it."""
+    for key in keys:
+        with suppress(InputError):
+            yield key, _trial_of(store.load(key))
+
+
 def _listed(store: ResultStore, keys: Sequence[str]) -> str:
     more = f" and {len(keys) - MOST_LISTED} more" if len(keys) > MOST_LISTED else ""
-    named = ((key, _trial_of(store.load(key))) for key in keys[:MOST_LISTED])
-    return ", ".join(f"{key} ({trial.study}: {trial.name})" for key, trial in named) + more
+    return ", ".join(f"{key} ({trial.study}: {trial.name})" for key, trial in _named(store, keys[:MOST_LISTED])) + more
 
 
 def _trial_of(result: TrialResult) -> Trial:
@@ -134,8 +141,8 @@ def _no_walk(trial: Trial, store: ResultStore) -> str:
         f"only NBSR models walk and can be explained by their walk; {trial.name!r} of study {trial.study!r} is a "
         f"{trial.family} of kind {trial.kind!r}"
     )
-    others = [(key, _trial_of(store.load(key))) for key in _keys(store)]
-    walks = [f"{key} ({other.name})" for key, other in others if other.family == "nbsr" and other.study == trial.study]
+    others = [(key, other) for key, other in _named(store, _keys(store)) if other.study == trial.study]
+    walks = [f"{key} ({other.name})" for key, other in others if other.family == "nbsr"]
     return f"{said}. NBSR trials of that study: {', '.join(walks[:MOST_LISTED])}" if walks else said
 
 

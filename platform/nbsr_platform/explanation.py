@@ -117,7 +117,7 @@ class Explanation:
     def verdict(self) -> str:
         """The answer beside the truth, in a line."""
         right = "right" if self.answer == self.true_class else "wrong"
-        said = f"{self.answer} ({self.confidence:.1%}), {right}"
+        said = f"{self.answer} ({self.confidence:.1%}), which is {right}"
         return f"abstains; would have said {said}" if self.abstained else f"says {said}"
 
     @property

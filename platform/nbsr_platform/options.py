@@ -66,6 +66,7 @@ def option_types(options: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(options) if field.init}
 
 
+@cache
 def describe(kind: Any) -> str:
     """What is expected, in people's words."""
     for check in _checks(kind):

@@ -36,11 +36,17 @@ def show(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
-def did_you_mean(given: Any, candidates: Iterable[str]) -> str:
-    """The nearest spelling as a hint, or nothing."""
+def nearest(given: Any, candidates: Iterable[str]) -> str | None:
+    """The candidate that is spelt most alike, if any is."""
     names = {name.lower(): name for name in candidates}
     close = difflib.get_close_matches(str(given).lower(), names, n=1)
-    return f"did you mean {names[close[0]]!r}?" if close else ""
+    return names[close[0]] if close else None
+
+
+def did_you_mean(given: Any, candidates: Iterable[str]) -> str:
+    """The nearest spelling as a hint, or nothing."""
+    name = nearest(given, candidates)
+    return f"did you mean {name!r}?" if name is not None else ""
 
 
 @dataclass(frozen=True)
@@ -101,11 +107,13 @@ class Problems:
         file: name of the file in messages.
         lines: where each key stands in it.
         overrides: keys that came from the command line, with what was written there.
+        unreadable: keys without a usable value, of which enough has been said.
     """
 
     file: str
     lines: dict[KeyPath, int] = field(default_factory=dict)
     overrides: dict[KeyPath, str] = field(default_factory=dict)
+    unreadable: set[KeyPath] = field(default_factory=set)
     found: list[Problem] = field(default_factory=list)
 
     def add(
@@ -117,6 +125,8 @@ class Problems:
         allowed: str = "",
         hint: str = "",
     ) -> None:
+        if path in self.unreadable:
+            return
         file, line = self.place(path)
         shown = "" if given is NOTHING else show(given)
         self.found.append(Problem(file, spell(path), what, shown, allowed, hint, line))

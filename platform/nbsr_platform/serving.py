@@ -1,7 +1,7 @@
-"""A trained model for others to use: `mlflow.pyfunc.load_model(uri).predict(frame)`, and nothing in it that can run code.
+"""A trained model for others to use: `mlflow.pyfunc.load_model(uri).predict(frame)`, with no pickle in it.
 
 What is stored are options as JSON and weights as tensors. Loading builds the model from the domain's own code and fills
-in the weights, so the same package must be installed where it is used; no pickle is ever opened.
+in the weights, so nothing that is stored can run code of its own; our package must be installed where it is used.
 """
 
 from __future__ import annotations
@@ -66,14 +66,18 @@ class ModelConfig:
             trial.evaluation.get("max_vacuity"),
         )
 
+    @property
+    def use(self) -> dict[str, float | None]:
+        """What may be chosen anew with every call."""
+        return {"eta": self.eta, "max_vacuity": self.max_vacuity}
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, default=str)
 
     @staticmethod
     def from_json(text: str) -> ModelConfig:
         plain = json.loads(text)
-        names = {name: tuple(plain.pop(name)) for name in ("class_names", "feature_names")}
-        return ModelConfig(**plain, **names)
+        return ModelConfig(**{**plain, **{name: tuple(plain[name]) for name in ("class_names", "feature_names")}})
 
 
 def load_learner(config: ModelConfig, state: dict[str, Any]) -> Learner:
@@ -112,7 +116,7 @@ class ServedModel:
             frame: one column a feature, in any order.
             options: `eta` and `max_vacuity` for this call instead of the model's own.
         """
-        use = {"eta": self.config.eta, "max_vacuity": self.config.max_vacuity, **(options or {})}
+        use = {**self.config.use, **(options or {})}
         x = inputs(frame, self.config.feature_names)
         rows, classes = len(x), self.config.class_names
         probs, depth, vacuity = torch.zeros(rows, len(classes)), np.full(rows, np.nan), np.full(rows, np.nan)
@@ -181,7 +185,7 @@ def save_model(folder: Path, config: ModelConfig, state: dict[str, Any]) -> None
     columns = ["label", "confidence", "depth", "vacuity", "abstained", *(f"p({name})" for name in config.class_names)]
     signature = ModelSignature(
         outputs=Schema([ColSpec(kinds.get(name, DataType.double), name) for name in columns]),
-        params=ParamSchema([ParamSpec(name, DataType.double, getattr(config, name)) for name in ("eta", "max_vacuity")]),
+        params=ParamSchema([ParamSpec(name, DataType.double, value) for name, value in config.use.items()]),
     )
     example = pd.DataFrame([[0.0] * len(config.feature_names)], columns=list(config.feature_names))
     logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)

@@ -12,15 +12,13 @@ from mlflow.pyfunc import PythonModel
 from nbsr_platform.serving import CONFIG, WEIGHTS, ServedModel
 
 
-class NbsrModel(PythonModel):
+class NbsrModel(PythonModel):  # type: ignore[misc]
     """What `mlflow.pyfunc.load_model` wraps."""
 
     def load_context(self, context: Any) -> None:
         self.model = ServedModel.load(Path(context.artifacts[CONFIG]), Path(context.artifacts[WEIGHTS]))
 
-    def predict(
-        self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
-    ) -> pd.DataFrame:
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         return self.model.predict(model_input, params)
 
 

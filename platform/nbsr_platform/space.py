@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbsr_platform.options import convert, to_plain
-from nbsr_platform.problems import NOTHING, Problems, did_you_mean, show
+from nbsr_platform.problems import NOTHING, Problems, nearest, show
 
 if TYPE_CHECKING:
-    from optuna import Trial
     from optuna.distributions import BaseDistribution
+    from optuna.trial import BaseTrial
 
 # The paper's letters for weights of the objective.
 ALIASES = {"lambda": "objective.entropy", "gamma": "objective.cost"}
@@ -47,7 +47,7 @@ class Parameter(ABC):
         return ALIASES.get(self.key, self.key)
 
     @abstractmethod
-    def suggest(self, trial: Trial) -> Any:
+    def suggest(self, trial: BaseTrial) -> Any:
         """A value from the sampler."""
 
     @property
@@ -82,7 +82,7 @@ class IntRange(Parameter):
     step: int = 1
     log: bool = False
 
-    def suggest(self, trial: Trial) -> int:
+    def suggest(self, trial: BaseTrial) -> int:
         return trial.suggest_int(self.key, self.low, self.high, step=self.step, log=self.log)
 
     @property
@@ -112,7 +112,7 @@ class FloatRange(Parameter):
     step: float | None = None
     log: bool = False
 
-    def suggest(self, trial: Trial) -> float:
+    def suggest(self, trial: BaseTrial) -> float:
         return trial.suggest_float(self.key, self.low, self.high, step=self.step, log=self.log)
 
     @property
@@ -144,7 +144,7 @@ class Choice(Parameter):
     def names(self) -> tuple[Scalar, ...]:
         return tuple(value if isinstance(value, Scalar) else json.dumps(value) for value in self.values)
 
-    def suggest(self, trial: Trial) -> Any:
+    def suggest(self, trial: BaseTrial) -> Any:
         return self.values[self.names.index(trial.suggest_categorical(self.key, self.names))]
 
     @property
@@ -177,7 +177,7 @@ class Space:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     picks_eta: bool = False
 
-    def suggest(self, trial: Trial) -> Assignment:
+    def suggest(self, trial: BaseTrial) -> Assignment:
         """Values for the keys that are active in this trial, by the names of the study file."""
         assignment: Assignment = {}
         for parameter in self.parameters:
@@ -250,11 +250,22 @@ def find(tree: dict[str, Any], dotted: str, problems: Problems) -> Any:
         else:
             inside, allowed = False, f"none below {above}, which is {show(here)} in this model"
         if not inside:
-            hint = did_you_mean(dotted, [*leaves(tree), *ALIASES])
+            close = _intended(tree, here, parts, depth)
+            hint = f"did you mean {close!r}?" if close else ""
             problems.add((dotted,), "the model has no such option", allowed=allowed, hint=hint)
             return NOTHING
         here = here[int(part)] if isinstance(here, list) else here[part]
     return here
+
+
+def _intended(tree: dict[str, Any], here: Any, parts: list[str], depth: int) -> str | None:
+    """The key that was meant: the same name elsewhere, or a like one here."""
+    elsewhere = [key for key in leaves(tree) if key.rpartition(".")[2] == parts[-1]]
+    if elsewhere:
+        return min(elsewhere, key=lambda key: (-len(set(key.split(".")) & set(parts)), len(key)))
+    names = list(here) if isinstance(here, dict) else []
+    close = nearest(parts[depth], names if depth else [*names, *ALIASES, "eta"])
+    return None if close is None else ".".join([*parts[:depth], close, *parts[depth + 1 :]])
 
 
 def leaves(tree: Any, prefix: str = "") -> list[str]:

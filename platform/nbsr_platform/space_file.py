@@ -127,33 +127,39 @@ class _Reader:
             return
         self.fixed[target] = value
         for wanted in values:
-            for _, message in self._complaints_about(target, {target: wanted}):
+            for _, message in _about(target, self._complaints({target: wanted})):
                 self.problems.add(here, message)
 
     def _check_values(self, space: Space) -> None:
         """Build the options with every choice and every bound once: first each for itself, then what goes together."""
         before = len(self.problems.found)
-        cases = list(_cases(space))
-        for parameter, value, assignment in cases:
-            for _, message in self._complaints_about(parameter.target, _by_target(assignment)):
-                about = "" if "got " in message else f"{json.dumps(value, default=str)}: "
-                self.problems.add((*self.path, parameter.key), about + message)
+        cases = [
+            (parameter, json.dumps(value, default=str), self._complaints(_by_target(assignment)))
+            for parameter, value, assignment in _cases(space)
+        ]
+        for parameter, value, complaints in cases:
+            for _, message in _about(parameter.target, complaints):
+                text = message if "got " in message else f"{value}: {message}"
+                self.problems.add((*self.path, parameter.key), text)
         if len(self.problems.found) > before:
             return
-        for parameter, value, assignment in cases:
-            for key, message in self._complaints(_by_target(assignment)):
-                what = (
-                    f"cannot be {json.dumps(value, default=str)} with the first values of the others: {key}: {message}"
-                )
-                self.problems.add((*self.path, parameter.key), what)
+        said: set[tuple[str, str]] = set()
+        for parameter, value, complaints in cases:
+            for key, message in complaints:
+                if (key, message) not in said:
+                    what = f"cannot be {value} with the others' first values: {key}: {message}"
+                    self.problems.add((*self.path, parameter.key), what)
+                said.add((key, message))
 
     def _complaints(self, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """What the options say to some values: key and message."""
         trial = Problems("")
         try_apply(self.options, self.training, values, trial)
         return [(re.sub(r"\[(\d+)\]", r".\1", problem.key), problem.message) for problem in trial.found]
 
-    def _complaints_about(self, target: str, values: Mapping[str, Any]) -> list[tuple[str, str]]:
-        return [(key, text) for key, text in self._complaints(values) if f"{key}.".startswith(f"{target}.")]
+
+def _about(target: str, complaints: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(key, message) for key, message in complaints if f"{key}.".startswith(f"{target}.")]
 
 
 def _by_target(assignment: Assignment) -> dict[str, Any]:

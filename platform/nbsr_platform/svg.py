@@ -101,9 +101,9 @@ def width_of(text: str, size: float, *, bold: bool = False) -> float:
         elif letter in "mwMW@%":
             em += 0.9
         elif letter in "iljtfrI.,:;!|'()[] -/":
-            em += 0.36
+            em += 0.34
         else:
-            em += 0.7 if letter.isupper() else 0.58
+            em += 0.69 if letter.isupper() else 0.56
     return em * size * (1.06 if bold else 1)
 
 

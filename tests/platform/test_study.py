@@ -1,4 +1,4 @@
-"""Study files: what is right loads and comes back the same; what is wrong is all said at once, with place and remedy."""
+"""Study files: what is right comes back the same; what is wrong is all said at once, with place and remedy."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from nbsr_platform.documents import dump, parse
+from nbsr_platform.options import from_plain, to_plain
+from nbsr_platform.problems import StudyError
+from nbsr_platform.study import Collection, Resources, Study, load, warnings
 
 from nbsr_core.domains import tabular
 from nbsr_core.domains.base import Splits
@@ -22,10 +26,6 @@ from nbsr_core.domains.domain import Domain, ModelKind
 from nbsr_core.errors import InputError
 from nbsr_core.experts import ExpertSpec
 from nbsr_core.training.config import TrainingConfig
-from nbsr_platform.documents import dump, parse
-from nbsr_platform.options import from_plain, to_plain
-from nbsr_platform.problems import StudyError
-from nbsr_platform.study import Collection, Resources, Study, load, warnings
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,6 @@ HEAD = f"name: toy\ndomain: {__name__}:Toy\n"
 ONE = HEAD + "models:\n  nbsr:\n"
 SEARCH = ONE + "search: {trials: 4, objectives: {valid/accuracy: maximize}, space: "
 TOP_KEYS = "name, question, domain, data, seeds, training, evaluation, models, resources, search"
-NBSR_KEYS = (
-    "hidden, graph, experts, router, routing, estimator, prior_weight, density, objective, calibrate, training"
-)
-FORMS = "{int: [low, high]}, {float: [low, high]} or {choice: [...]}"
 
 FULL = f"""\
 name: toy-search
@@ -289,10 +285,13 @@ class TestOverrides:
             ("=5", "expected key=value, such as training.epochs=5"),
             ("training..epochs=5", "expected key=value, such as training.epochs=5"),
             ("name.first=x", "name.first: name is 'toy-search', no mapping that could hold a key"),
-            ("models.nbsr.experts.7.bound=1", "models.nbsr.experts[7].bound: models.nbsr.experts is a list of 2, counted from 0"),
+            (
+                "models.nbsr.experts.7.bound=1",
+                "models.nbsr.experts[7].bound: models.nbsr.experts is a list of 2, counted from 0",
+            ),
             ("seeds=[1, 2", "YAML error at column 6: expected ',' or ']', but got '<stream end>'"),
         ],
-    )  # fmt: skip
+    )
     def test_a_wrong_one_is_named_as_the_place(self, override: str, message: str) -> None:
         assert complaints(FULL, override) == [f"--set {override}: {message}"]
 
@@ -318,7 +317,10 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         ONE + "seeds: 2\n# more\nseeds: 3\n",
         ["study.yaml:7: seeds: the key stands twice, first in line 5"],
     ),
-    "unknown top-level key": (ONE + "sedes: 3\n", [f"study.yaml:5: sedes: unknown key; did you mean 'seeds'? allowed: {TOP_KEYS}"]),
+    "unknown top-level key": (
+        ONE + "sedes: 3\n",
+        [f"study.yaml:5: sedes: unknown key; did you mean 'seeds'? allowed: {TOP_KEYS}"],
+    ),
     "no name": (
         ONE.removeprefix("name: toy\n"),
         ["study.yaml:1: name: is missing: a study needs a name of letters, digits, - and _"],
@@ -371,9 +373,15 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         "name: a\ndomain: ':Toy'\nmodels: {nbsr: }\n",
         ["study.yaml:2: domain: cannot be used: ValueError: Empty module name, got ':Toy'"],
     ),
-    "unknown key of the data": (ONE + "data: {row: 2}\n", ["study.yaml:5: data.row: unknown key; did you mean 'rows'? allowed: rows, noise, folder"]),
+    "unknown key of the data": (
+        ONE + "data: {row: 2}\n",
+        ["study.yaml:5: data.row: unknown key; did you mean 'rows'? allowed: rows, noise, folder"],
+    ),
     "data out of range": (ONE + "data: {noise: 2}\n", ["study.yaml:5: data.noise: must lie in [0, 1), got 2.0"]),
-    "data is a list": (ONE + "data: [2]\n", ["study.yaml:5: data: expected a mapping (keys: rows, noise, folder), got [2]"]),
+    "data is a list": (
+        ONE + "data: [2]\n",
+        ["study.yaml:5: data: expected a mapping (keys: rows, noise, folder), got [2]"],
+    ),
     "no models": (HEAD, ["study.yaml:1: models: is missing: expected at least one model of: nbsr, mlp, wide"]),
     "models is empty": (
         HEAD + "models: {}\n",
@@ -471,7 +479,10 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         HEAD + "models: {wide: {size: 1, low: 3, high: 2}}\n",
         ["study.yaml:3: models.wide: low 3.0 is above high 2.0"],
     ),
-    "a required option": (HEAD + "models: {wide: }\n", ["study.yaml:3: models.wide.size: is missing: expected a whole number"]),
+    "a required option": (
+        HEAD + "models: {wide: }\n",
+        ["study.yaml:3: models.wide.size: is missing: expected a whole number"],
+    ),
     "rejected by the objective": (
         ONE + "    objective: {entropy: -1}\n",
         ["study.yaml:5: models.nbsr.objective.entropy: must be a finite number >= 0, got -1.0"],
@@ -480,7 +491,8 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "training of one": (
         ONE + "    training: {clip_norm: -1, optimizer: adm}\n",
         [
-            "study.yaml:5: models.nbsr.training.optimizer: expected one of adam, adamw, got 'adm'; did you mean 'adam'?",
+            "study.yaml:5: models.nbsr.training.optimizer: expected one of adam, adamw, got 'adm'; "
+            "did you mean 'adam'?",
             "study.yaml:5: models.nbsr.training.clip_norm: must be a finite number > 0 or null, got -1.0",
         ],
     ),
@@ -498,7 +510,10 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "no seeds": (
         ONE + "seeds: 0\n",
-        ["study.yaml:5: seeds: expected a number of seeds (1 to 10000) or a list of different seeds (0 to 4294967295), got 0"],
+        [
+            "study.yaml:5: seeds: expected a number of seeds (1 to 10000) or a list of different seeds "
+            "(0 to 4294967295), got 0"
+        ],
     ),
     "far too many seeds": (
         ONE + "seeds: 1000000000\n",
@@ -519,7 +534,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         [
             "study.yaml:5: resources.workers: expected a whole number >= 1, got 0",
             "study.yaml:5: resources.gpus_per_worker: expected a number >= 0, got -1",
-            "study.yaml:5: resources.concurrency: expected a whole number >= 1 or null, got 0",
+            "study.yaml:5: resources.concurrency: expected a whole number >= 1, got 0",
             "study.yaml:5: resources.retries: expected a whole number >= 0, got -1",
         ],
     ),
@@ -577,7 +592,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         SEARCH.replace("trials: 4", "trials: 4, pruner: {metric: test/nll}") + "{lambda: {float: [0, 1]}}}\n",
         [
             "study.yaml:5: search.pruner.metric: expected a metric that every epoch reports, such as valid/nll "
-            "or train/loss or null, got 'test/nll'"
+            "or train/loss, got 'test/nll'"
         ],
     ),
     "pruner without a direction": (
@@ -596,96 +611,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         SEARCH.replace("search:", "evaluation: {eta: 1}\nsearch:") + "{lambda: {float: [0, 1]}, eta: frontier}}\n",
         ["study.yaml:6: search.space.eta: is picked from the frontier, but evaluation.eta fixes it; drop one, got 1.0"],
     ),
-}  # fmt: skip
-
-SPACES: dict[str, tuple[str, str]] = {
-    "{}": ("", f": is empty: nothing to search over; write keys such as training.epochs: {FORMS}"),
-    "{eta: frontier}": ("", f": is empty: nothing to search over; write keys such as training.epochs: {FORMS}"),
-    "[lambda]": ("", ": expected a mapping, got ['lambda']"),
-    "{graph.dept: {int: [1, 4]}}": (
-        ".graph.dept",
-        ": the model has no such option; did you mean 'graph.depth'? allowed: graph.shape, graph.depth, graph.width",
-    ),
-    "{seeds: {int: [1, 4]}}": (".seeds", f": the model has no such option; allowed: {NBSR_KEYS}"),
-    "{training.rate: {float: [0.1, 1]}}": (
-        ".training.rate",
-        ": the model has no such option; did you mean 'training.patience'? allowed: training.epochs, ",
-    ),
-    "{graph.depth.more: {int: [1, 4]}}": (
-        ".graph.depth.more",
-        ": the model has no such option; did you mean 'graph.depth'? allowed: none below graph.depth, which is 2 in this model",
-    ),
-    "{graph.depth: 3}": (".graph.depth", f": expected {FORMS}, got 3"),
-    "{graph.depth: {integer: [1, 3]}}": (
-        ".graph.depth.integer",
-        ": unknown key; did you mean 'int'? allowed: int, float, choice, step, log, when",
-    ),
-    "{graph.depth: {int: [1, 3], choice: [1]}}": (
-        ".graph.depth",
-        f": expected {FORMS}, got {{'int': [1, 3], 'choice': [1]}}",
-    ),
-    "{graph.depth: {choice: [1], log: true}}": (".graph.depth.log", ": unknown key; allowed: choice, when"),
-    "{graph.depth: {int: [4, 1]}}": (".graph.depth.int", ": low is above high, got [4, 1]; write [1, 4]"),
-    "{graph.depth: {int: [1]}}": (".graph.depth.int", ": expected [low, high], two whole numbers, got [1]"),
-    "{graph.depth: {int: [1, x]}}": (".graph.depth.int[1]", ": expected a whole number, got 'x'"),
-    "{lambda: {float: [0, .inf]}}": (".lambda.float", ": expected two finite numbers, got [0, inf]"),
-    "{lambda: {float: [0, 1], log: true}}": (
-        ".lambda.float",
-        ": log needs a low above 0, got [0, 1]; raise it, or drop log",
-    ),
-    "{graph.width: {int: [2, 7], step: 2}}": (".graph.width.step", ": steps do not end at 7, got 2; write [2, 6]"),
-    "{gamma: {float: [0, 1], step: 0}}": (".gamma.step", ": expected a number above 0, got 0.0"),
-    "{gamma: {float: [0.1, 1], step: 0.1, log: true}}": (".gamma.step", ": step and log exclude each other; drop one"),
-    "{graph.depth: {float: [1, 3]}}": (".graph.depth", ": expected a whole number, got 1.763932"),
-    "{training.epochs: {int: [0, 3]}}": (".training.epochs", ": must be at least 1, got 0"),
-    "{hidden: {choice: []}}": (".hidden.choice", ": expected a list of values to choose from, got []"),
-    "{hidden: {choice: [[64], [8], [64]]}}": (".hidden.choice[2]", ": stands twice, got [64]"),
-    "{experts.activation: {choice: [exp, sofplus]}}": (
-        ".experts.activation",
-        ": expected one of softplus, sigmoid, exp, got 'sofplus'; did you mean 'softplus'?",
-    ),
-    "{experts.activation: {choice: [exp, sigmoid]}}": (
-        ".experts.activation",
-        ': "sigmoid": sigmoid evidence needs a bound, its confidence budget for each class',
-    ),
-    "{experts.activation: {choice: [sigmoid]}, experts.bound: {float: [-1, 5]}}": (
-        ".experts.activation",
-        ': cannot be "sigmoid" with the first values of the others: experts: sigmoid bound must be finite and > 0, got -1.0',
-    ),
-    "{lambda: {float: [0, 1]}, objective.entropy: {float: [0, 1]}}": (
-        ".objective.entropy",
-        ": sets the same option as 'lambda'; drop one of the two",
-    ),
-    "{graph: {choice: [{depth: 1}]}, graph.depth: {int: [1, 2]}}": (
-        ".graph.depth",
-        ": sets the same option as 'graph'; drop one of the two",
-    ),
-    "{gamma: {float: [0, 1]}, eta: {float: [-3, 3]}}": (
-        ".eta",
-        ": expected 'frontier', got {'float': [-3, 3]}; it never needs another training, "
-        "but is picked from the trained model's frontier",
-    ),
-    "{density.quantile: {float: [0.9, 1], when: {densty.enabled: true}}}": (
-        ".density.quantile.when.densty.enabled",
-        f": neither the space nor the model has this key; did you mean 'density.enabled'? allowed: {NBSR_KEYS}",
-    ),
-    "{density.quantile: {float: [0.9, 1], when: {density.enabled: maybe}}}": (
-        ".density.quantile.when.density.enabled",
-        ": expected true or false, got 'maybe'",
-    ),
-    "{density.quantile: {float: [0.9, 1], when: always}}": (
-        ".density.quantile.when",
-        ": expected a mapping from another key to the value, or list of values, it must have, got 'always'",
-    ),
-    "{graph.width: {int: [2, 8], when: {graph.shape: chain}}, graph.shape: {choice: [uniform, chain]}}": (
-        ".graph.width.when.graph.shape",
-        ": graph.shape must stand before graph.width in the space",
-    ),
-    "{graph.shape: {choice: [uniform, chain]}, graph.width: {int: [2, 8], when: {graph.shape: layered}}}": (
-        ".graph.width.when.graph.shape",
-        ": is never so: graph.shape is one of {\"choice\": [\"uniform\", \"chain\"]}, got 'layered'",
-    ),
-}  # fmt: skip
+}
 
 
 class TestWhatIsWrong:
@@ -694,20 +620,21 @@ class TestWhatIsWrong:
         text, expected = BROKEN[case]
         assert complaints(text) == expected
 
-    @pytest.mark.parametrize("space", SPACES)
-    def test_space(self, space: str) -> None:
-        key, message = SPACES[space]
-        (line,) = complaints(SEARCH + space + "}\n")
-        assert line.startswith(f"study.yaml:5: search.space{key}{message}")
-        assert message.endswith(", ") or line.endswith(message)
-
     def test_everything_at_once_in_the_order_of_the_file(self) -> None:
         lines = complaints(
             f"name: a b\ndomain: {__name__}:Toy\nsedes: 2\nmodels:\n  nbsr:\n    graph: {{depth: x}}\n"
             "    training: {epochs: -1}\n  other: {}\nseeds: []\ntraining: {factor: 7}\n"
         )
         keys = [line.split(": ")[1] for line in lines]
-        assert keys == ["name", "sedes", "models.nbsr.graph.depth", "models.nbsr.training.epochs", "models.other", "seeds", "training.factor"]  # noqa: E501  # fmt: skip
+        assert keys == [
+            "name",
+            "sedes",
+            "models.nbsr.graph.depth",
+            "models.nbsr.training.epochs",
+            "models.other",
+            "seeds",
+            "training.factor",
+        ]
         assert [int(line.split(":")[1]) for line in lines] == [1, 3, 6, 7, 8, 9, 10]
 
     def test_problems_carry_their_parts(self) -> None:
@@ -725,7 +652,9 @@ class TestWhatIsWrong:
             Study.from_dict({"name": "a", "domain": f"{__name__}:Toy", "models": {"mlp": None}, "sedes": 1}, "mine")
 
     def test_a_broken_domain_hides_nothing_that_can_be_checked(self) -> None:
-        lines = complaints("name: a\ndomain: irs\nmodels: {nbsr: {training: {epochs: 0}}}\nseeds: -1\nsearch: {trials: 0}\n")
+        lines = complaints(
+            "name: a\ndomain: irs\nmodels: {nbsr: {training: {epochs: 0}}}\nseeds: -1\nsearch: {trials: 0}\n"
+        )
         assert [line.split(": ")[1] for line in lines] == [
             "domain",
             "models.nbsr.training.epochs",
@@ -744,7 +673,7 @@ class TestHostileFiles:
 
     def test_folder(self) -> None:
         Path("studies").mkdir()
-        with pytest.raises(StudyError, match="^studies: is a folder; name a study file in it$"):
+        with pytest.raises(StudyError, match=r"^studies: is a folder; name a study file in it$"):
             load("studies")
 
     def test_binary(self) -> None:
@@ -770,7 +699,9 @@ class TestHostileFiles:
         with pytest.raises(StudyError, match=r"^.*study.yaml: cannot be read: Not a directory$"):
             load(Path(write(ONE)) / "study.yaml")
 
-    @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system", "!!python/name:os.system", "!mine", "!!binary", "!!set"])
+    @pytest.mark.parametrize(
+        "tag", ["!!python/object/apply:os.system", "!!python/name:os.system", "!mine", "!!binary", "!!set"]
+    )
     def test_tags_are_refused_and_do_nothing(self, tag: str) -> None:
         value = "{a, b}" if tag == "!!set" else "['touch owned']" if "apply" in tag else "''"
         (line,) = complaints(ONE + f"question: {tag} {value}\n")
@@ -782,12 +713,16 @@ class TestHostileFiles:
             f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12)
         )
         (line,) = complaints(laughs)
-        assert line.endswith("its aliases expand to more than 50000 values")
+        assert line.endswith("more than 20000 values, with aliases written out")
+
+    def test_far_too_long(self) -> None:
+        (line,) = complaints("a:\n" + "- 1\n" * 200_000)
+        assert line.endswith("more than 20000 values, with aliases written out")
 
     @pytest.mark.parametrize("text", ["a: &a [*a]\n", "a: &a {b: *a}\n", "a: &a {<<: *a}\n"])
     def test_an_alias_of_itself(self, text: str) -> None:
         (line,) = complaints(text)
-        assert line.endswith("its aliases expand to values without end")
+        assert line.endswith("an alias that contains itself")
 
     def test_nested_without_end(self) -> None:
         (line,) = complaints("a: " + "[" * 100_000)
@@ -802,7 +737,9 @@ class TestHostileFiles:
         assert first == "study.yaml:1: a key must be plain text, in line 5 it is a list or mapping"
 
     def test_merging_what_is_no_mapping(self) -> None:
-        assert complaints(ONE + "    <<: 3\n") == ["study.yaml:4: models.nbsr.<<: expected a mapping to take keys from, got 3"]
+        assert complaints(ONE + "    <<: 3\n") == [
+            "study.yaml:4: models.nbsr.<<: expected a mapping to take keys from, got 3"
+        ]
 
     @pytest.mark.parametrize("number", ["9" * 5000, "0x" + "f" * 5000])
     def test_a_number_without_end(self, number: str) -> None:
@@ -829,7 +766,10 @@ class TestHostileFiles:
 class TestCollections:
     def members(self) -> None:
         write(ONE, "iris/quick.yaml")
-        write(ONE.replace("name: toy", "name: other") + "  flat: {kind: mlp, training: {epochs: 3}}\n", "medical/quick.yaml")
+        write(
+            ONE.replace("name: toy", "name: other") + "  flat: {kind: mlp, training: {epochs: 3}}\n",
+            "medical/quick.yaml",
+        )
         write("name: all\nquestion: Everything?\ninclude: [iris/quick.yaml, medical/quick.yaml]\n", "all.yaml")
 
     def test_loads_members_relative_to_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -861,12 +801,16 @@ class TestCollections:
 
     def test_an_override_that_reaches_nobody(self) -> None:
         self.members()
-        with pytest.raises(StudyError, match=r"^--set models.tree.depth=3: models.tree.depth: no study of this collection has"):
+        with pytest.raises(
+            StudyError, match=r"^--set models.tree.depth=3: models.tree.depth: no study of this collection has"
+        ):
             load("all.yaml", ["models.tree.depth=3"])
 
     def test_a_bad_value_in_an_override(self) -> None:
         self.members()
-        with pytest.raises(StudyError, match=r"^--set models.flat.hidden=3: models.flat.hidden: expected a list of whole"):
+        with pytest.raises(
+            StudyError, match=r"^--set models.flat.hidden=3: models.flat.hidden: expected a list of whole"
+        ):
             load("all.yaml", ["models.flat.hidden=3"])
 
     def test_study_load_wants_one_study(self) -> None:
@@ -892,7 +836,11 @@ class TestCollections:
         write(ONE + "seeds: -1\n", "a.yaml")
         write(ONE + "seeds: -2\n", "b.yaml")
         lines = complaints("name: all\ninclude: [a.yaml, b.yaml]\nquestion: 3\n")
-        assert [line.split(": ")[:2] for line in lines] == [["study.yaml:3", "question"], ["a.yaml:5", "seeds"], ["b.yaml:5", "seeds"]]  # noqa: E501  # fmt: skip
+        assert [line.split(": ")[:2] for line in lines] == [
+            ["study.yaml:3", "question"],
+            ["a.yaml:5", "seeds"],
+            ["b.yaml:5", "seeds"],
+        ]
 
     def test_circles(self) -> None:
         write("name: b\ninclude: [study.yaml]\n", "b.yaml")

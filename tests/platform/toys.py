@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from nbsr_platform.results import TrialResult
+from nbsr_platform.tracking import Tracker
+from nbsr_platform.trial import Trial
 
 from nbsr_core.domains.base import Split, Splits
 from nbsr_core.domains.domain import Domain, ModelKind, Signature
@@ -15,8 +22,6 @@ from nbsr_core.evaluation import EvaluationOptions
 from nbsr_core.graph import DecisionGraph
 from nbsr_core.learners import Execution, Learner, NbsrLearner
 from nbsr_core.training import TrainingConfig
-from nbsr_platform.results import TrialResult
-from nbsr_platform.trial import Trial
 
 CLASSES = ("red", "green", "blue", "grey")
 TAXONOMY = DecisionGraph.taxonomy({"warm": {"warm-leaf": ["red", "green"]}, "cold": {"cold-leaf": ["blue", "grey"]}})
@@ -131,3 +136,37 @@ def train(trial: Trial) -> tuple[Learner, Splits, TrialResult]:
         state=learner.state(),
     )
     return learner, splits, result
+
+
+def flat_trial(seed: int = 0, epochs: int = 3, figures: int = 4, **changes: Any) -> tuple[Trial, TrialResult]:
+    """A trial of the MLP with a result that nobody trained for: quick, and with as many figures as wanted."""
+    trial = make_trial("mlp", seed, **changes)
+    result = TrialResult(
+        key=trial.key,
+        status="finished",
+        seconds=2.0,
+        epochs=[
+            {"epoch": float(epoch), **{f"train/figure{i}": epoch + i / 8 for i in range(figures)}, "seconds": 0.5}
+            for epoch in range(epochs)
+        ],
+        metrics={"test/accuracy": 0.9, "test/ece": 0.05 + seed / 100, "fast/eta": float("-inf"), "test/x": float("nan")},
+        data={"source": "four clouds", "synthetic": True, "class_names": list(CLASSES), "feature_names": ["a"]},
+        environment={"python": "3.11", "device": "cpu", "hostname": "secret-machine"},
+    )
+    return trial, result
+
+
+_migrated: Path | None = None
+
+
+def store_uri(folder: Path) -> str:
+    """A fresh sqlite store. Its tables are made once a session: that takes longer than most tests."""
+    global _migrated
+    if _migrated is None:
+        scratch = Path(tempfile.mkdtemp(prefix="nbsr-test-"))
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        Tracker(f"sqlite:///{scratch / 'mlflow.db'}")
+        _migrated = scratch / "mlflow.db"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(_migrated, folder / "mlflow.db")
+    return f"sqlite:///{folder / 'mlflow.db'}"

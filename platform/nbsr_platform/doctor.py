@@ -1,0 +1,286 @@
+"""What is there and what is not: packages, machine, data, store, tracking; with advice for what is missing.
+
+Nothing is started and nothing is changed. `missing` is what no study can do without; `warn` is what some could use.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import nbsr_core
+from nbsr_core.domains.medical import kaggle
+from nbsr_platform.paths import Home
+from nbsr_platform.tracking_store import DATABASES, EXPECTED, SERVERS, masked, sqlite_file
+
+State = Literal["ok", "warn", "missing"]
+STYLES = {"ok": "green", "warn": "yellow", "missing": "bold red"}
+
+PACKAGES = ("torch", "ray", "mlflow", "optuna", "xgboost")
+# Data sets that studies can use: the files that show they are there, and where to get them.
+DATA_SETS = {
+    "medical": (("medical/Training.csv", "medical/Testing.csv"), f"Kaggle's {kaggle.DATASET}"),
+    "cifar10": (("cifar10",), "https://www.cs.toronto.edu/~kriz/cifar.html"),
+    "mnist": (("mnist",), "the idx files of MNIST"),
+}
+LOW_DISK, LOW_MEMORY = 2e9, 2e9
+PATIENCE = 4.0
+PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+
+# In a process of its own: a torchvision that does not fit torch may die in ways that cannot be caught.
+TORCHVISION = """
+import torch
+try:
+    import torchvision
+except ImportError:
+    print("absent")
+except RuntimeError as error:
+    print("no operators" if "does not exist" in str(error) else f"broken: {error}")
+else:
+    try:
+        torch.ops.torchvision.nms
+        print("whole")
+    except AttributeError:
+        print("no operators")
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    topic: str
+    state: State
+    says: str
+    advice: str = ""
+
+
+def examine(home: Home, tracking_uri: str | None = None) -> list[Finding]:
+    """Look at everything; takes some seconds, most of them for torchvision."""
+    command = [sys.executable, "-W", "ignore", "-c", TORCHVISION]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as vision:
+        software = list(_software())
+        others = [*_machine(), *_data(), _store(home), _tracking(tracking_uri or home.tracking_uri), _ray()]
+        return [*software, _torchvision(vision), *others]
+
+
+def _software() -> Iterator[Finding]:
+    commit = _commit()
+    yield Finding("Python", "ok", f"{platform.python_version()} at {sys.executable}")
+    versions, absent = [], []
+    for name in PACKAGES:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            absent.append(name)
+    if absent:
+        says = f"{', '.join(absent)} not installed (found: {', '.join(versions) or 'none'})"
+        yield Finding("packages", "missing", says, "make install, or pip install -e . in this environment")
+    else:
+        yield Finding("packages", "ok", ", ".join(versions))
+    if commit:
+        yield Finding("code", "ok", f"git commit {commit}")
+    else:
+        yield Finding("code", "warn", "not in a git repository", "results then do not say which commit made them")
+
+
+def _commit() -> str:
+    """The commit of the installed code, and whether files differ from it."""
+    folder = Path(nbsr_core.__file__).parent
+    try:
+        done = [
+            subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+            for command in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain"))
+        ]
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    head, changed = done[0].stdout.strip(), done[1].stdout.strip()
+    return f"{head}, with changes that are not committed" if head and changed else head
+
+
+def _torchvision(process: subprocess.Popen[str]) -> Finding:
+    try:
+        said, _ = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        said = "broken: its import does not come to an end"
+    answer = (said.strip().splitlines() or ["broken: its import ended the process"])[-1]
+    if answer == "whole":
+        return Finding("torchvision", "ok", "imports, with its compiled operators")
+    if answer == "no operators":
+        says = (
+            "its compiled operators do not fit this torch; its models, transforms and data sets do, being pure Python"
+        )
+        advice = "nothing, unless you want box operators such as nms: then install the build that belongs to your torch"
+        return Finding("torchvision", "warn", says, advice)
+    if answer == "absent":
+        return Finding("torchvision", "warn", "not installed: the vision domain needs it", "pip install torchvision")
+    return Finding("torchvision", "warn", answer, "reinstall it in the version that belongs to your torch")
+
+
+def _machine() -> Iterator[Finding]:
+    memory = _memory()
+    says = f"{os.cpu_count()} CPUs" + (f", {size(memory)} of memory" if memory else "")
+    if memory and memory < LOW_MEMORY:
+        yield Finding("machine", "warn", says, "each Ray worker takes some 500 MB: set resources.concurrency: 1")
+    else:
+        yield Finding("machine", "ok", says)
+    count = torch.cuda.device_count()
+    if count:
+        names = ", ".join(torch.cuda.get_device_name(index) for index in range(count))
+        yield Finding("GPUs", "ok", f"{count}: {names}", "studies use them with resources.gpus_per_worker")
+    else:
+        built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs only"
+        yield Finding("GPUs", "ok", f"none, trials run on CPUs; torch is built for {built}")
+
+
+def _memory() -> int:
+    """Bytes that this machine, or the container around us, has; 0 where nobody says."""
+    try:
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return 0
+    try:
+        return min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):
+        return found
+
+
+def _data() -> Iterator[Finding]:
+    folder = os.environ.get(kaggle.FOLDER_VARIABLE)
+    embedded = "studies with embedded data need none"
+    if not folder:
+        advice = f"for real data: put it into a folder and export {kaggle.FOLDER_VARIABLE}=FOLDER"
+        yield Finding("data", "warn", f"{kaggle.FOLDER_VARIABLE} is not set; {embedded}", advice)
+        return
+    root = Path(folder)
+    if not root.is_dir():
+        yield Finding(
+            "data", "warn", f"{kaggle.FOLDER_VARIABLE}={folder} is not a folder; {embedded}", "correct it, or unset it"
+        )
+        return
+    yield Finding("data", "ok", f"{kaggle.FOLDER_VARIABLE}={folder}")
+    for name, (files, source) in DATA_SETS.items():
+        absent = [file for file in files if not _holds_something(root / file)]
+        if absent:
+            yield Finding(f"data: {name}", "warn", f"{', '.join(absent)} not found there", f"from {source}")
+        else:
+            yield Finding(f"data: {name}", "ok", ", ".join(files))
+
+
+def _holds_something(path: Path) -> bool:
+    try:
+        return any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _store(home: Home) -> Finding:
+    root = standing = home.root
+    while not standing.exists():
+        standing = standing.parent
+    try:
+        tempfile.TemporaryFile(dir=standing).close()
+    except OSError as error:
+        says = f"{root} cannot be written: {error.strerror} ({standing})"
+        return Finding("store", "missing", says, "choose another home with --home or NBSR_HOME")
+    free = shutil.disk_usage(standing).free
+    if root.exists():
+        trials = sum(1 for _ in home.trials.glob("[!.]*/result.json"))
+        says = f"{root}: {trials} finished trials, {size(_size_of(root))}, {size(free)} free"
+    else:
+        says = f"{root} is not there yet, the first run makes it; {size(free)} free"
+    if free < LOW_DISK:
+        return Finding("store", "warn", says, "free some space, or choose another home with --home or NBSR_HOME")
+    return Finding("store", "ok", says)
+
+
+def _size_of(folder: Path) -> int:
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(path, name)).st_size
+            except OSError:  # went away in between
+                continue
+    return total
+
+
+def size(count: float) -> str:
+    """Bytes as a person says them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def _tracking(uri: str) -> Finding:
+    """Whether the tracking store answers; MLflow is not asked, its import alone takes seconds."""
+    shown, file, address = masked(uri), sqlite_file(uri), urlsplit(uri)
+    if file is not None:
+        return _sqlite(file, shown)
+    scheme = address.scheme.split("+")[0]
+    if scheme not in (*SERVERS, *DATABASES) or not address.hostname:
+        return Finding("MLflow", "missing", f"{shown} is no place for a tracking store", f"give {EXPECTED}")
+    try:
+        if scheme in SERVERS:
+            urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PATIENCE).close()
+        else:
+            socket.create_connection((address.hostname, address.port or PORTS[scheme]), timeout=PATIENCE).close()
+    except (OSError, ValueError) as error:
+        advice = "start it, or correct the address; without --tracking a file in the home is used"
+        return Finding("MLflow", "missing", f"{shown} does not answer ({error})", advice)
+    return Finding("MLflow", "ok", f"{shown} answers")
+
+
+def _sqlite(file: Path, shown: str) -> Finding:
+    if not file.exists():
+        return Finding("MLflow", "ok", f"{shown} is not there yet, the first run makes it")
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=PATIENCE)) as database:
+            (runs,) = database.execute("select count(*) from runs").fetchone()
+    except sqlite3.Error as error:
+        return Finding("MLflow", "missing", f"{shown} is no MLflow store ({error})", "move the file away")
+    return Finding("MLflow", "ok", f"{shown}, {runs} runs")
+
+
+def _ray() -> Finding:
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        return Finding("Ray", "ok", "no cluster named: each run starts its own Ray on this machine")
+    says = f"RAY_ADDRESS={address} is set, but a run starts its own Ray unless told"
+    return Finding("Ray", "warn", says, 'nbsr run STUDY --address "$RAY_ADDRESS" uses that cluster')
+
+
+def render(findings: Sequence[Finding], console: Console) -> None:
+    """One line a finding, its advice below."""
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        table.add_row(Text(finding.state, style=STYLES[finding.state]), finding.topic, Text(finding.says))
+        if finding.advice:
+            table.add_row("", "", Text(f"→ {finding.advice}", style="dim"))
+    console.print(table)
+    missing = [finding.topic for finding in findings if finding.state == "missing"]
+    says = f"no study can run without: {', '.join(missing)}" if missing else "studies can run here"
+    console.print(f"\n{says}", markup=False)
