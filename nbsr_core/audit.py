@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from nbsr_core.errors import InputError
+
 
 @dataclass(frozen=True, eq=False)
 class AuditStep:
@@ -59,6 +61,9 @@ class AuditTrail:
 
     def render(self, class_names: Sequence[str] | None = None, top: int = 3) -> str:
         """The walk as text, with the strongest pieces of evidence of each step."""
+
+        if class_names is not None and len(class_names) != len(self.prior):
+            raise InputError(f"class_names must be {len(self.prior)} names, one a class, got {len(class_names)}")
 
         def name(index: int) -> str:
             return class_names[index] if class_names is not None else f"class {index}"

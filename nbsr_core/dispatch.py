@@ -70,7 +70,8 @@ class Layout:
         capacity = int(sizes.max(initial=0))
         wasted = (len(visited) * capacity - rows) * macs_per_row
         copied = 0 if len(visited) == num_slots else len(visited) * macs_per_row
-        if wasted + copied < (len(visited) - 1) * MACS_PER_CALL:
+        fits = len(visited) * capacity <= 8 * rows  # one crowded slot must not fill up tables for all others
+        if fits and wasted + copied < (len(visited) - 1) * MACS_PER_CALL:
             place = np.empty_like(order)
             # Row i of the sorted rows stands in table t, as many places down as it is rows after the table's first.
             shift = np.arange(len(visited)) * capacity - starts[:-1]

@@ -80,9 +80,7 @@ def evaluate_classification(learner: Learner, splits: Splits, options: Evaluatio
     return evaluation
 
 
-def _evaluate_walks(
-    evaluation: Evaluation, learner: NbsrLearner, splits: Splits, options: EvaluationOptions
-) -> None:
+def _evaluate_walks(evaluation: Evaluation, learner: NbsrLearner, splits: Splits, options: EvaluationOptions) -> None:
     trace, y, graph = learner.trace(splits.test.x), splits.test.y, learner.model.graph
     valid, eta = learner.trace(splits.valid.x), options.eta
     if eta is None:

@@ -33,9 +33,11 @@ SMALLEST_EVIDENCE = 1e-30
 DEFAULT_EXP_BOUND = math.exp(15.0)
 
 
-def check_hidden(owner: str, hidden: tuple[int, ...]) -> None:
+def checked_hidden(owner: str, hidden: Sequence[int]) -> tuple[int, ...]:
+    """Layer sizes as a tuple (study files give lists), so that specifications can be hashed and compared."""
     if any(not isinstance(size, int) or size < 1 for size in hidden):
         raise InputError(f"{owner} hidden sizes must be integers >= 1, got {hidden!r}")
+    return tuple(hidden)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class ExpertSpec:
 
     def __post_init__(self) -> None:
         check_choice("expert activation", self.activation, Activation)
-        check_hidden("expert", self.hidden)
+        object.__setattr__(self, "hidden", checked_hidden("expert", self.hidden))
         if self.activation == "softplus" and self.bound is not None:
             raise InputError(f"softplus evidence is unbounded: drop bound={self.bound!r} or choose sigmoid or exp")
         if self.activation == "sigmoid" and self.bound is None:

@@ -86,6 +86,8 @@ class NBSR(nn.Module):
             raise InputError(f"num_classes must be at least 2, got {num_classes}")
         if oracle_dim < 1:
             raise InputError(f"oracle_dim must be at least 1, got {oracle_dim}")
+        if side_dim < 0:
+            raise InputError(f"side_dim must be at least 0, got {side_dim}")
         self.graph, self.num_classes, self.oracle_dim, self.side_dim = (
             graph,
             num_classes,
@@ -117,12 +119,11 @@ class NBSR(nn.Module):
 
     def oracle(self, x: Tensor) -> Float[Tensor, "B d"]:
         """The knowledge oracle `h = f_phi(x)`, checked."""
-        if x.ndim == 0 or x.shape[0] == 0:
-            raise InputError(f"the input batch is empty: its shape is {list(x.shape)}")
+        _check_rows(x)
         h: Tensor = self.backbone(x)
         if h.ndim != 2 or h.shape[1] != self.oracle_dim:
             raise InputError(f"the backbone must return [B, oracle_dim={self.oracle_dim}], got {list(h.shape)}")
-        return h if h.dtype == torch.float64 else h.float()
+        return h.to(torch.promote_types(self.prior.dtype, torch.float32))
 
     def forward(
         self,
@@ -172,9 +173,12 @@ class NBSR(nn.Module):
         eta, max_vacuity = check_eta(eta), check_max_vacuity(max_vacuity)
         if chunk < 1:
             raise InputError(f"chunk must be at least 1, got {chunk}")
+        _check_rows(x)
+        if side is not None and len(side) != len(x):
+            raise InputError(f"side information must have {len(x)} rows like the input, got {len(side)}")
         parts = []
         with evaluating(self):
-            for start in range(0, max(len(x), 1), chunk):
+            for start in range(0, len(x), chunk):
                 h = self.oracle(x[start : start + chunk])
                 beside = None if side is None else side[start : start + chunk]
                 self._check_walk(h, beside)
@@ -213,6 +217,7 @@ class NBSR(nn.Module):
             side_dim=self.side_dim,
             density=copy.deepcopy(self.density),
         )
+        smaller.to(self.prior)
         smaller.tau = self.tau
         smaller.prior.copy_(self.prior)
         for level in range(graph.depth):
@@ -244,8 +249,18 @@ class NBSR(nn.Module):
         given = 0 if side is None else side.shape[-1]
         if given != self.side_dim:
             raise InputError(f"side information must have {self.side_dim} columns (side_dim), got {given}")
-        if side is not None and side.shape[0] != h.shape[0]:
+        if side is None:
+            return
+        if side.shape[0] != h.shape[0]:
             raise InputError(f"side information must have {h.shape[0]} rows like the input, got {side.shape[0]}")
+        if not bool(torch.isfinite(side).all()):
+            bad = int((~torch.isfinite(side)).any(-1).sum())
+            raise InputError(f"side information must be finite, got NaN or infinity in {bad} of {side.shape[0]} rows")
+
+
+def _check_rows(x: Tensor) -> None:
+    if x.ndim == 0 or x.shape[0] == 0:
+        raise InputError(f"the input batch is empty: its shape is {list(x.shape)}")
 
 
 @contextmanager
@@ -254,11 +269,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     if not model.training:
         yield
         return
+    learning = [module for module in model.modules() if module.training]  # not all, where a backbone is frozen
     model.eval()
     try:
         yield
     finally:
-        model.train()
+        for module in learning:
+            module.training = True
 
 
 def _specs_by_node(graph: DecisionGraph, experts: Experts) -> list[ExpertSpec]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nbsr_core._modules import ModulesOf
 from nbsr_core.dispatch import Layout, StackedLinear
-from nbsr_core.experts import check_hidden
+from nbsr_core.experts import checked_hidden
 from nbsr_core.graph import DecisionGraph
 from nbsr_core.routing import check_choice
 
@@ -37,7 +37,7 @@ class RouterSpec:
 
     def __post_init__(self) -> None:
         check_choice("router belief", self.belief, BeliefInput)
-        check_hidden("router", self.hidden)
+        object.__setattr__(self, "hidden", checked_hidden("router", self.hidden))
 
     def describe(self, alpha: Float[Tensor, "*B K"]) -> Float[Tensor, "*B K"]:
         """The belief as the router sees it."""

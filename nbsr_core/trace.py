@@ -78,7 +78,7 @@ class BeliefTrace:
         return calibrated(raw, self.temperature[self.length.clamp(max=depth) - 1])
 
     @cached_property
-    def alpha(self) -> Float[Tensor, "T+1 B K"]:
+    def alpha(self) -> Float[Tensor, "beliefs B K"]:
         """All beliefs, calibrated if the model is."""
         return torch.stack([self.belief(t) for t in range(self.depth + 1)])
 
@@ -88,7 +88,7 @@ class BeliefTrace:
         return torch.stack([step.evidence for step in self.steps])
 
     @cached_property
-    def nodes(self) -> Int[Tensor, "T+1 B"]:
+    def nodes(self) -> Int[Tensor, "beliefs B"]:
         """Where each sample stood; a walk that is over stays at its last node."""
         root = torch.zeros_like(self.steps[0].node)
         return torch.stack([root, *(step.node for step in self.steps)])
@@ -105,18 +105,18 @@ class BeliefTrace:
         return self.walking.sum(0)
 
     @cached_property
-    def precision(self) -> Float[Tensor, "T+1 B"]:
+    def precision(self) -> Float[Tensor, "beliefs B"]:
         """alpha_0 by depth in float64, so that strict growth (Theorem 1) survives tiny evidence on a large belief."""
         start = self.prior.double().sum().expand(1, len(self))
         return torch.cat([start, self.evidence.double().sum(-1)]).cumsum(0)
 
     @cached_property
-    def entropy(self) -> Float[Tensor, "T+1 B"]:
+    def entropy(self) -> Float[Tensor, "beliefs B"]:
         """Differential entropy of every belief. Need not fall at each step: only the precision is monotone."""
         return torch.stack([dirichlet.entropy(self.belief(t), validate_args=False) for t in range(self.depth + 1)])
 
     @cached_property
-    def cost(self) -> Float[Tensor, "T+1 B"]:
+    def cost(self) -> Float[Tensor, "beliefs B"]:
         """What each walk has spent by each depth (the costs of the nodes visited)."""
         spent = self.node_costs[self.nodes[1:]] * self.walking
         return torch.cat([torch.zeros_like(spent[:1]), spent]).cumsum(0)
@@ -188,7 +188,7 @@ class BeliefTrace:
                     vacuity=float(self.prior.sum() / after.sum()),
                 )
             )
-        density = None if self.density is None else float(self.density[index])
+        density = None if self.density is None else float(self.density[index].detach())
         return AuditTrail(prior=self.prior.detach(), steps=tuple(steps), density=density)
 
     @cached_property
@@ -227,8 +227,13 @@ class BeliefTrace:
         if len(traces) == 1:
             return first
 
+        if any(trace.graph != first.graph for trace in traces):
+            raise InputError("traces can be joined only if they walk the same graph")
+
         def joined(parts: Sequence[Tensor | None]) -> Tensor | None:
             known = [part for part in parts if part is not None]
+            if known and len(known) < len(parts):
+                raise InputError("traces of training and evaluation, or before and after a fit, cannot be joined")
             return torch.cat(known) if known else None
 
         steps = []

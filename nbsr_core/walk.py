@@ -138,7 +138,7 @@ def tracing_walk(
                 walkers.keep(staying.nonzero().squeeze(1))
                 assert walkers.row is not None
                 walking = torch.zeros(batch, dtype=torch.bool, device=h.device).index_fill(0, walkers.row, True)
-    temperature = model.calibration.temperature if _calibrates(model) else None
+    temperature = model.calibration.temperature.clone() if _calibrates(model) else None
     return BeliefTrace(model.graph, prior, tuple(beliefs), tuple(steps), scale, temperature)
 
 

@@ -84,7 +84,9 @@ def find_domain(name: str) -> Domain:
     if not colon:
         close = difflib.get_close_matches(name, SHIPPED, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"domain must be one of {', '.join(SHIPPED)} or 'package.module:ClassName', got {name!r}{hint}")
+        raise InputError(
+            f"domain must be one of {', '.join(SHIPPED)} or 'package.module:ClassName', got {name!r}{hint}"
+        )
     try:
         found = getattr(importlib.import_module(module_name), class_name)
     except ImportError as error:

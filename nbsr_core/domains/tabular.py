@@ -181,6 +181,5 @@ def build_boosted_trees(options: BoostedTreesOptions, signature: Signature) -> B
     )
 
 
-
 MLP = ModelKind("baseline", MlpOptions, build_mlp)
 XGBOOST = ModelKind("baseline", BoostedTreesOptions, build_boosted_trees)

@@ -30,6 +30,8 @@ SETTINGS = {
 }
 READY_SECONDS, ENDING_SECONDS, PAUSE = 120.0, 10.0, 0.2
 LAST_WORDS = 1500
+# Without its parameter, MLflow opens on its pages for language models.
+PAGE = "#/experiments/{}/runs?workflowType=machine_learning"
 EMPTY = "holds no runs yet; `nbsr run studies/quickstart.yaml` makes some"
 
 
@@ -61,7 +63,7 @@ def serve(
     if file is not None and not file.exists():
         raise InputError(f"{masked(uri)} {EMPTY}")
     store = TrackingStore(uri)
-    page = f"#/experiments/{find_experiment(store, open_on)}"
+    page = PAGE.format(find_experiment(store, open_on))
     if not store.is_database:
         console.print(f"{store.public_uri.rstrip('/')}/{page}", soft_wrap=True)
         return 0
@@ -152,17 +154,25 @@ def _server(home: Home, uri: str, host: str, port: int, log: IO[bytes]) -> Itera
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
-    """Ask the process group that we started to end, and insist after a while."""
+    """Ask the process group that we started to end; insist after a while, or at the next Ctrl-C."""
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + ENDING_SECONDS
-        while time.monotonic() < deadline:
-            server.poll()
-            try:
-                os.killpg(server.pid, sign)
-            except ProcessLookupError:
-                return
-            sign = signal.Signals(0)
-            time.sleep(PAUSE)
+        with contextlib.suppress(KeyboardInterrupt):
+            deadline = time.monotonic() + ENDING_SECONDS
+            _signal(server, sign)
+            while time.monotonic() < deadline:
+                server.poll()
+                if not _signal(server, 0):
+                    return
+                time.sleep(PAUSE)
+
+
+def _signal(server: subprocess.Popen[bytes], sign: int) -> bool:
+    """Whether there was anybody left to receive it."""
+    try:
+        os.killpg(server.pid, sign)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -24,16 +24,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import ToyStudy, flat_trial, make_trial, store_uri
-
-from nbsr_core.errors import InputError
 from nbsr_platform.paths import Home
 from nbsr_platform.tracking import PARENT, Tracker, trial_figures
 from nbsr_platform.tracking_names import experiment_name, metric_name, trial_parameters
 from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked
+from toys import ToyStudy, flat_trial, make_trial, store_uri
+
+from nbsr_core.errors import InputError
 
 # MLflow's own debts, which are not ours to pay.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*"
+)
 
 STUDY = ToyStudy()
 HERE = Path(__file__).parent
@@ -384,7 +386,9 @@ def test_another_study_records_the_same_trial_for_itself(tracker: Tracker) -> No
 # --- stores that are away, busy, full or wrong --------------------------------------------------------------------
 
 
-def lose(tracker: Tracker, monkeypatch: pytest.MonkeyPatch, name: str, times: int, *, after: bool, text: str) -> list[int]:
+def lose(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch, name: str, times: int, *, after: bool, text: str
+) -> list[int]:
     """The first calls of a method fail, with or without having had their effect."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import TEMPORARILY_UNAVAILABLE
@@ -439,7 +443,9 @@ def test_patience_ends(uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest
 
 @pytest.mark.parametrize("text", ["database or disk is full", "attempt to write a readonly database"])
 def test_what_does_not_pass_is_not_waited_for(tracker: Tracker, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    calls = lose(tracker, monkeypatch, "create_run", 10, after=False, text=f"(sqlite3.OperationalError) {text}\n[SQL: x]")
+    calls = lose(
+        tracker, monkeypatch, "create_run", 10, after=False, text=f"(sqlite3.OperationalError) {text}\n[SQL: x]"
+    )
     with pytest.raises(TrackingError, match=f"mlflow.db: .*{text}$"):
         tracker.study_run(STUDY, "abc")
     assert calls == [1]
@@ -518,7 +524,10 @@ def test_wrong_addresses_are_named(tmp_path: Path, bad: str, said: str) -> None:
     (tmp_path / "text.db").write_text("this is not a database " * 100)
     with stranger() as port:
         bad = bad.format(
-            closed=f"127.0.0.1:{closed_port()}", stranger=f"127.0.0.1:{port}", folder=tmp_path, text=tmp_path / "text.db"
+            closed=f"127.0.0.1:{closed_port()}",
+            stranger=f"127.0.0.1:{port}",
+            folder=tmp_path,
+            text=tmp_path / "text.db",
         )
         with pytest.raises(InputError, match=said) as caught:
             Tracker(bad, patience=0.3)
@@ -600,7 +609,7 @@ RECORDING = """
     tracker = Tracker({uri!r}, patience=90)
     parent = tracker.study_run(ToyStudy(), "abc")
     for seed in range({count}):
-        tracker.record(parent, *flat_trial(seed=seed, epochs=200), None, with_artifacts=False)
+        tracker.record(parent, *flat_trial(seed=seed, epochs=40), None, with_artifacts=False)
         print(seed, flush=True)
     tracker.finish_study(parent, {{}}, "FINISHED")
 """
@@ -619,7 +628,7 @@ def complete(tracker: Tracker, count: int) -> None:
     assert sorted(int(run.data.tags["nbsr.seed"]) for run in runs) == list(range(count))
     assert {run.info.status for run in [parent, *runs]} == {"FINISHED"}
     for run in runs:
-        expected = trial_figures(flat_trial(seed=int(run.data.tags["nbsr.seed"]), epochs=200)[1])
+        expected = trial_figures(flat_trial(seed=int(run.data.tags["nbsr.seed"]), epochs=40)[1])
         found = histories(tracker, run.info.run_id)
         assert {(name, step): v for name, points in found.items() for step, v in points} == expected
         assert sum(map(len, found.values())) == len(expected), "no step twice"
@@ -680,15 +689,17 @@ def server(folder: Path, port: int) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_and_comes_back_misses_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_is_killed_and_comes_back_misses_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     store_uri(tmp_path)
-    port, count = closed_port(), 12
+    port, count = closed_port(), 8
     with server(tmp_path, port) as uri:
         Tracker(uri, patience=60).study_run(STUDY, "abc")  # up, and answering
         process = recording(uri, count)
         assert process.stdout is not None
         for line in process.stdout:
-            if line.strip() == "3":
+            if line.strip() == "2":
                 break
     time.sleep(8)
     with server(tmp_path, port) as uri:

@@ -149,7 +149,12 @@ def flat_trial(seed: int = 0, epochs: int = 3, figures: int = 4, **changes: Any)
             {"epoch": float(epoch), **{f"train/figure{i}": epoch + i / 8 for i in range(figures)}, "seconds": 0.5}
             for epoch in range(epochs)
         ],
-        metrics={"test/accuracy": 0.9, "test/ece": 0.05 + seed / 100, "fast/eta": float("-inf"), "test/x": float("nan")},
+        metrics={
+            "test/accuracy": 0.9,
+            "test/ece": 0.05 + seed / 100,
+            "fast/eta": float("-inf"),
+            "test/x": float("nan"),
+        },
         data={"source": "four clouds", "synthetic": True, "class_names": list(CLASSES), "feature_names": ["a"]},
         environment={"python": "3.11", "device": "cpu", "hostname": "secret-machine"},
     )
