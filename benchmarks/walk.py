@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +101,7 @@ def growth(budget: float, batch: int = 4096) -> list[tuple[str, int, int, Timing
         "6 x 4": (6, 4),
     }
     models = {name: routed(nbsr.DecisionGraph.uniform(depth=d, width=w)) for name, (d, w) in shapes.items()}
-    timings = take_turns({n: (lambda m=m: m.predict(x)) for n, m in models.items()}, budget=budget)  # type: ignore[misc]
+    timings = take_turns({name: partial(model.predict, x) for name, model in models.items()}, budget=budget)
     return [(name, models[name].graph.num_experts, shapes[name][0], timings[name]) for name in shapes]
 
 

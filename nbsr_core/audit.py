@@ -61,7 +61,6 @@ class AuditTrail:
 
     def render(self, class_names: Sequence[str] | None = None, top: int = 3) -> str:
         """The walk as text, with the strongest pieces of evidence of each step."""
-
         if class_names is not None and len(class_names) != len(self.prior):
             raise InputError(f"class_names must be {len(self.prior)} names, one a class, got {len(class_names)}")
 

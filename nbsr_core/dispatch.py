@@ -60,7 +60,7 @@ class Layout:
         rows = slots.shape[0]
         if num_slots == 1:
             return Layout.single(rows)
-        # NumPy does a handful of tiny steps in a tenth of the time that torch takes, and the counts are needed here anyway.
+        # NumPy takes these tiny steps in a tenth of torch's time, and the counts are needed here anyway.
         where = slots.cpu().numpy()
         order = np.argsort(where, kind="stable")
         counts = np.bincount(where, minlength=num_slots)

@@ -6,14 +6,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from nbsr_core import dirichlet, metrics
 from nbsr_core.domains.base import Split, Splits
 from nbsr_core.errors import InputError
 from nbsr_core.exits import check_max_vacuity, is_vacuous
-from nbsr_core.frontier import Frontier
 from nbsr_core.learners import Learner, NbsrLearner
 from nbsr_core.trace import BeliefTrace
 
@@ -100,7 +98,8 @@ def _evaluate_walks(evaluation: Evaluation, learner: NbsrLearner, splits: Splits
         evaluation.metrics["fast/eta"] = eta
     elif trace.depth > 1:
         evaluation.warnings.append(
-            f"no early exit on the validation split costs at most {options.max_accuracy_loss:.1%} accuracy: Fast walks deep"
+            f"every early exit costs more than {options.max_accuracy_loss:.1%} accuracy on the validation split: "
+            "Fast walks deep"
         )
     _add_fast(evaluation, "fast", trace, splits.test, eta)
     _add_fast(evaluation, "valid/fast", valid, splits.valid, eta)

@@ -27,8 +27,10 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 StudyFile = Annotated[Path, typer.Argument(help="A study file, or a collection of them.", show_default=False)]
 Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
-HomeFolder = Annotated[Path | None, typer.Option("--home", help="Folder for results; .nbsr or $NBSR_HOME unless told.")]
-Tracking = Annotated[str | None, typer.Option("--tracking", help="MLflow tracking URI; sqlite in the home unless told.")]
+HomeFolder = Annotated[Path | None, typer.Option("--home", help="Folder for results; $NBSR_HOME or .nbsr unless told")]
+Tracking = Annotated[
+    str | None, typer.Option("--tracking", help="MLflow tracking URI; sqlite in the home unless told.")
+]
 
 
 @contextmanager
@@ -82,7 +84,9 @@ def run(
             print(dump(result))
         else:
             console.print(comparison(result))
-            for note in dict.fromkeys(w for p in result.parts for _, r in p.outcome.finished.values() for w in r.warnings):
+            for note in dict.fromkeys(
+                w for p in result.parts for _, r in p.outcome.finished.values() for w in r.warnings
+            ):
                 console.print(f"[yellow]note[/yellow] {note}", soft_wrap=True)
             place = Home.of(home)
             for trial, _ in result.failed:

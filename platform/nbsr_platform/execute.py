@@ -27,12 +27,13 @@ from ray.tune.search import Searcher
 
 from nbsr_core.errors import NbsrError
 from nbsr_platform.distributed import Team
+from nbsr_platform.parts import Resources
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
-from nbsr_platform.parts import Resources
 from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial
 from nbsr_platform.worker import Collector, TrialTrainable
+
 
 class Feed(Protocol):
     """Where trials come from."""
@@ -255,7 +256,7 @@ def execute(
 ) -> None:
     """Run all trials of a feed; `outcome` grows as they end, so that it tells the truth after Ctrl-C too."""
     store = ResultStore(home.trials)
-    collector = Collector.remote()
+    collector = Collector.remote()  # type: ignore[attr-defined]
 
     def keep(trial: Trial, result: TrialResult) -> None:
         if result.status == "finished":

@@ -7,6 +7,7 @@ from types import TracebackType
 
 from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from nbsr_platform.results import TrialResult
@@ -63,8 +64,7 @@ class Progress:
         if accuracy is not None and (self.best is None or accuracy > self.best[0]):
             self.best = (accuracy, trial.name)
         if result.status == "failed":
-            last = (result.error or "no error text").strip().splitlines()[-1]
-            self.console.print(f"[red]failed[/red] {trial.name}: {last}", highlight=False)
+            self.console.print(f"[red]failed[/red] {trial.name}: {escape(result.last_words)}", highlight=False)
         self.say_now_and_then()
 
     def say_now_and_then(self) -> None:

@@ -46,6 +46,12 @@ class TrialResult:
     error: str | None = None
     state: dict[str, Any] | None = None
 
+    @property
+    def last_words(self) -> str:
+        """The line of the error that says most."""
+        lines = (self.error or "").strip().splitlines()
+        return lines[-1] if lines else "no error text"
+
     def to_json(self) -> str:
         plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "state"}
         return json.dumps(_without_nonfinite(plain), allow_nan=False)
@@ -83,7 +89,9 @@ class ResultStore:
         try:
             return TrialResult.from_json(path.read_text())
         except (OSError, ValueError, TypeError) as error:
-            raise InputError(f"{path}: not a readable trial result ({error}); delete its folder to run it again") from None
+            raise InputError(
+                f"{path}: not a readable trial result ({error}); delete its folder to run it again"
+            ) from None
 
     def load_state(self, key: str) -> dict[str, Any]:
         """What the trial's model learned; tensors and plain values only, nothing in it can run code."""

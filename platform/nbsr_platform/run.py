@@ -71,6 +71,12 @@ class RunResult:
     def failed(self) -> list[tuple[Trial, TrialResult]]:
         return [item for part in self.parts for item in part.outcome.failed]
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know before believing a figure, each once."""
+        results = [result for part in self.parts for _, result in part.outcome.finished.values()]
+        return list(dict.fromkeys(warning for result in results for warning in result.warnings))
+
     def to_json(self) -> dict[str, Any]:
         """The document that `nbsr run --json` prints."""
         outcomes = [part.outcome for part in self.parts]

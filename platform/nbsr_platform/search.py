@@ -33,7 +33,7 @@ ERROR_ATTRIBUTE = "nbsr.error"
 
 
 def open_storage(home: Home, study: str, url: str | None = None) -> BaseStorage:
-    """A journal file in the store, safe for parallel writers; a database (Postgres on a cluster) where a URL is given."""
+    """A journal file in the store, safe for parallel writers; a database (Postgres, say) where a URL is given."""
     if url is not None:
         return RDBStorage(url)
     path = home.search_journal(study)
@@ -173,7 +173,7 @@ class SearchFeed:
             if shadow is not None:
                 self.proxy.tell(shadow, state=TrialState.PRUNED)
         else:
-            proposal.set_user_attr(ERROR_ATTRIBUTE, (result.error or "").strip().splitlines()[-1][:200])
+            proposal.set_user_attr(ERROR_ATTRIBUTE, result.last_words[:200])
             self.optuna_study.tell(proposal, state=TrialState.FAIL)
             if shadow is not None:
                 self.proxy.tell(shadow, state=TrialState.FAIL)

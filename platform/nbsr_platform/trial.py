@@ -1,7 +1,7 @@
 """A trial: one model, one seed, one set of options, and a key that says whether it was done before.
 
-The key is a hash of all that determines the result. Equal keys, equal results: a study that is run again, or another one
-that shares trials with it, reuses them; a change of one option, of the data or of the code that uses them does not.
+The key is a hash of all that determines the result. Equal keys, equal results: a study that is run again, or another
+one that shares trials with it, reuses them; after a change of an option, of the data or of the code it runs anew.
 """
 
 from __future__ import annotations

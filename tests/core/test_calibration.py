@@ -29,9 +29,7 @@ from nbsr_core.errors import InputError
 temperatures = st.floats(*TEMPERATURE_BOUNDS)
 concentrations = st.one_of(
     st.floats(2**-10, 2**20, width=32),
-    st.sampled_from(
-        [1.0, 1.0 + 2**-23, 1.0 - 2**-24, 8.0, 8.0 + 2**-20, 1e6]
-    ),  # equal, and equal but for rounding
+    st.sampled_from([1.0, 1.0 + 2**-23, 1.0 - 2**-24, 8.0, 8.0 + 2**-20, 1e6]),  # equal, and equal but for rounding
 )
 
 
@@ -211,8 +209,7 @@ def test_power_distortion_is_undone_to_sampling_noise() -> None:
     belief = distorted(probs, 0.35)
     temperature = fit_temperature(belief[:20_000], labels[:20_000])
     before, after = (
-        metrics.ece(mean(b), labels[20_000:])
-        for b in (belief[20_000:], calibrated(belief[20_000:], temperature))
+        metrics.ece(mean(b), labels[20_000:]) for b in (belief[20_000:], calibrated(belief[20_000:], temperature))
     )
     assert before > 0.15
     assert after < 0.015
@@ -221,9 +218,7 @@ def test_power_distortion_is_undone_to_sampling_noise() -> None:
 # --- every depth of a walk ---
 
 
-def walks(
-    samples: int, seed: int, depth_temperatures: tuple[float, ...] = (0.3, 0.6, 2.0)
-) -> tuple[Tensor, Tensor]:
+def walks(samples: int, seed: int, depth_temperatures: tuple[float, ...] = (0.3, 0.6, 2.0)) -> tuple[Tensor, Tensor]:
     probs, labels = honest(samples, 5, seed)
     after_prior = [distorted(probs, t, 10.0 * (i + 1)) for i, t in enumerate(depth_temperatures)]
     return torch.stack([torch.ones_like(probs), *after_prior]), labels
@@ -233,9 +228,7 @@ def test_each_depth_gets_its_own_temperature() -> None:
     alpha, labels = walks(20_000, seed=0)
     calibration = DepthCalibration(3).fit(alpha, labels)
     assert calibration.temperature.tolist() == pytest.approx([0.3, 0.6, 2.0], rel=0.05)
-    assert [fit_temperature(belief, labels) for belief in alpha[1:]] == pytest.approx(
-        calibration.temperature.tolist()
-    )
+    assert [fit_temperature(belief, labels) for belief in alpha[1:]] == pytest.approx(calibration.temperature.tolist())
     result = calibration.all_depths(alpha)
     assert torch.equal(result[0], alpha[0])
     for depth in range(4):

@@ -155,6 +155,15 @@ def test_rare_labels_of_any_value_are_welcome() -> None:
     assert nbsr.DensityFactor(4).fit(h, y).means.shape == (2, 4)
 
 
+def test_the_order_of_the_classes_does_not_matter() -> None:
+    """Every class is spread over all folds, else one of them would be measured against the others' means only."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(500) % 5
+    h = torch.randn(500, 4, generator=generator) + 50 * y[:, None]
+    for order in (torch.arange(500), y.argsort()):
+        assert 1 < nbsr.DensityFactor(4).fit(h[order], y[order]).threshold.item() < 3
+
+
 def test_fresh_features_set_the_threshold() -> None:
     """A backbone packs what it was trained on: the threshold from such features alone doubts too much."""
     clusters = Clusters(8)
@@ -277,6 +286,10 @@ def test_it_is_saved_with_the_model_and_loads_into_a_fresh_one() -> None:
     unknown = 5 * torch.randn(50, FEATURES)
     with torch.no_grad():
         assert torch.equal(fresh(unknown).alpha, model(unknown).alpha)
+    h, y = Clusters(64).draw(500)
+    factor, loaded = nbsr.DensityFactor(64).fit(h, y), nbsr.DensityFactor(64)
+    loaded.load_state_dict(factor.state_dict())
+    assert torch.equal(factor.distance(h), loaded.distance(h))
     unfitted, _ = model_with_density()
     fresh.load_state_dict(unfitted.state_dict())
     assert not fresh.density.fitted

@@ -294,10 +294,7 @@ def test_a_class_may_have_several_owners_and_numbers_need_no_names() -> None:
     expected = [[True, True, True], [True, True, False], [False, True, True]]
     assert graph.admissible(3).tolist() == expected
     assert graph.admissible(3, ["x", "y", "z"]).tolist() == expected
-    assert (
-        DecisionGraph.taxonomy({"a": ["x", 1], "b": ["y", 2]}).admissible(3, ["x", "y", "z"]).tolist()
-        == expected
-    )
+    assert DecisionGraph.taxonomy({"a": ["x", 1], "b": ["y", 2]}).admissible(3, ["x", "y", "z"]).tolist() == expected
 
 
 def test_routers_may_own_classes_that_no_child_owns() -> None:
@@ -359,9 +356,7 @@ def is_path(graph: DecisionGraph, names: list[str]) -> bool:
     st.lists(st.lists(st.integers(0, 9), min_size=5, max_size=5), min_size=1, max_size=6),
     st.data(),
 )
-def test_pruning_keeps_exactly_the_walks_in_use(
-    recipe: Recipe, choices: list[list[int]], data: st.DataObject
-) -> None:
+def test_pruning_keeps_exactly_the_walks_in_use(recipe: Recipe, choices: list[list[int]], data: st.DataObject) -> None:
     graph = DecisionGraph.from_edges(*recipe)
     walks = [walked(graph, chosen) for chosen in choices]
     usage = np.zeros(len(graph))
@@ -610,14 +605,10 @@ def test_unknown_names_indices_and_levels() -> None:
     with pytest.raises(GraphError, match=r"no node 'Petz' in DecisionGraph\(.*; close: 'Pets'"):
         graph.index("Petz")
     for index in (-1, len(graph)):
-        with pytest.raises(
-            GraphError, match=re.escape(f"no node {index}: indices run from 0 (the root) to 9")
-        ):
+        with pytest.raises(GraphError, match=re.escape(f"no node {index}: indices run from 0 (the root) to 9")):
             graph.name(index)
     for level in (-1, 4):
-        with pytest.raises(
-            GraphError, match=re.escape(f"no level {level}: levels run from 0 (the root) to 3")
-        ):
+        with pytest.raises(GraphError, match=re.escape(f"no level {level}: levels run from 0 (the root) to 3")):
             graph.max_children(level)
 
 
@@ -626,9 +617,7 @@ def test_unknown_names_indices_and_levels() -> None:
 
 def test_repr_is_short() -> None:
     assert repr(DecisionGraph.uniform(2, 4)) == "DecisionGraph(depth 2, 21 nodes: 1 + 4 + 16)"
-    assert repr(DecisionGraph.chain(99)) == (
-        "DecisionGraph(depth 99, 100 nodes: 1 + 1 + 1 + 1 + 1 + 1 + ... + 1 + 1)"
-    )
+    assert repr(DecisionGraph.chain(99)) == ("DecisionGraph(depth 99, 100 nodes: 1 + 1 + 1 + 1 + 1 + 1 + ... + 1 + 1)")
 
 
 def test_render_draws_the_tree() -> None:

@@ -61,9 +61,7 @@ def binned_by_hand(probs: Tensor, labels: Tensor, bins: int) -> list[tuple[int, 
         bin_ = next((m for m in range(bins) if confidence <= (m + 1) / bins), bins - 1)
         members[bin_].append((confidence, row.index(confidence) == label))
     return [
-        (len(bin_), np.mean([c for c, _ in bin_]), np.mean([r for _, r in bin_]))
-        if bin_
-        else (0, math.nan, math.nan)
+        (len(bin_), np.mean([c for c, _ in bin_]), np.mean([r for _, r in bin_])) if bin_ else (0, math.nan, math.nan)
         for bin_ in members
     ]
 
@@ -78,9 +76,7 @@ def test_agrees_with_scikit_learn(classes: int) -> None:
     exact = probs.double().numpy()
     assert metrics.accuracy(probs, labels) == sk.accuracy_score(labels, exact.argmax(1))
     exact = exact / exact.sum(1, keepdims=True)
-    assert metrics.nll(probs, labels) == pytest.approx(
-        sk.log_loss(labels, exact, labels=every_class), rel=1e-6
-    )
+    assert metrics.nll(probs, labels) == pytest.approx(sk.log_loss(labels, exact, labels=every_class), rel=1e-6)
     reference = sk.brier_score_loss(labels, exact, labels=every_class, scale_by_half=False)
     assert metrics.brier(probs, labels) == pytest.approx(reference, rel=1e-6)
 
@@ -207,9 +203,7 @@ def test_higher_scores_mean_in_distribution() -> None:
 
 
 def test_risk_coverage_of_a_case_worked_out_by_hand() -> None:
-    curve = metrics.risk_coverage(
-        torch.tensor([0.6, 0.9, 0.6, 0.8]), torch.tensor([True, True, False, False])
-    )
+    curve = metrics.risk_coverage(torch.tensor([0.6, 0.9, 0.6, 0.8]), torch.tensor([True, True, False, False]))
     assert curve.coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
     assert curve.risk.tolist() == pytest.approx([0, 1 / 2, 1.5 / 3, 2 / 4])
     assert curve.aurc == pytest.approx(1.5 / 4)
@@ -235,8 +229,7 @@ def test_equal_confidences_give_the_expectation_over_random_orders() -> None:
     correct = torch.tensor([True, False, True, True, False, False])
     generator = torch.Generator().manual_seed(0)
     untied = [
-        metrics.risk_coverage(confidence + 1e-3 * torch.rand(6, generator=generator), correct).aurc
-        for _ in range(2000)
+        metrics.risk_coverage(confidence + 1e-3 * torch.rand(6, generator=generator), correct).aurc for _ in range(2000)
     ]
     assert metrics.risk_coverage(confidence, correct).aurc == pytest.approx(np.mean(untied), abs=0.005)
 
@@ -247,9 +240,7 @@ def test_equal_confidences_give_the_expectation_over_random_orders() -> None:
 def test_bootstrap_covers_the_true_mean_about_as_often_as_promised() -> None:
     generator = torch.Generator().manual_seed(0)
     samples = torch.randn(400, 50, generator=generator).exp().double()
-    intervals = [
-        metrics.mean_interval(row, resamples=400, level=0.9, seed=i) for i, row in enumerate(samples)
-    ]
+    intervals = [metrics.mean_interval(row, resamples=400, level=0.9, seed=i) for i, row in enumerate(samples)]
     truth = math.exp(0.5)
     assert 0.82 < np.mean([interval.low <= truth <= interval.high for interval in intervals]) < 0.94
 
@@ -270,9 +261,7 @@ def test_the_fast_mean_is_the_general_bootstrap_whatever_the_chunks(monkeypatch:
     monkeypatch.setattr(metrics, "_INDICES_AT_ONCE", 60 * 7)
     general = metrics.bootstrap_interval(torch.mean, values, resamples=100, seed=4)
     fast = metrics.mean_interval(values, resamples=100, seed=4)
-    assert (fast.estimate, fast.low, fast.high) == pytest.approx(
-        (general.estimate, general.low, general.high)
-    )
+    assert (fast.estimate, fast.low, fast.high) == pytest.approx((general.estimate, general.low, general.high))
     assert metrics.mean_interval(values, resamples=100, seed=4) == fast
     assert metrics.mean_interval(values, resamples=100, seed=5) != fast
 
@@ -291,9 +280,7 @@ def test_bootstrap_keeps_rows_of_several_arrays_together() -> None:
 def test_seed_interval_is_students(values: list[float], level: float) -> None:
     ours = metrics.seed_interval(values, level)
     error = stats.sem(values)
-    low, high = (
-        stats.t.interval(level, len(values) - 1, np.mean(values), error) if error else (np.mean(values),) * 2
-    )
+    low, high = stats.t.interval(level, len(values) - 1, np.mean(values), error) if error else (np.mean(values),) * 2
     assert (ours.estimate, ours.low, ours.high) == pytest.approx((np.mean(values), low, high), abs=1e-9)
 
 
@@ -382,6 +369,4 @@ def test_dtype_of_the_input_changes_nothing_but_rounding(given_beliefs: tuple[Te
     probs, labels = given_beliefs
     for smaller in (torch.float32, torch.float16):
         rounded = probs.to(smaller).requires_grad_()
-        assert metrics.brier(rounded, labels.to(torch.int32)) == pytest.approx(
-            metrics.brier(probs, labels), abs=2e-3
-        )
+        assert metrics.brier(rounded, labels.to(torch.int32)) == pytest.approx(metrics.brier(probs, labels), abs=2e-3)

@@ -29,10 +29,12 @@ COSTLY = nbsr.DecisionGraph.from_edges(
 ALL_GRAPHS = {**GRAPHS, "owned": OWNED, "costly": COSTLY, "padded": PADDED}
 
 
-def walked(graph: nbsr.DecisionGraph, rows: int = 12, seed: int = 0, training: bool = True) -> nbsr.BeliefTrace:
-    """A walk by an untrained model, in which routes are sampled."""
+def walked(
+    graph: nbsr.DecisionGraph, rows: int = 12, seed: int = 0, training: bool = True, eta: float | None = None
+) -> nbsr.BeliefTrace:
+    """A walk by an untrained model, in which routes are sampled, and some may exit early."""
     model = make_model(graph, seed=seed).train(training)
-    trace: nbsr.BeliefTrace = model(3 * torch.randn(rows, FEATURES))
+    trace: nbsr.BeliefTrace = model(3 * torch.randn(rows, FEATURES), eta=eta)
     return trace
 
 
@@ -120,9 +122,12 @@ def test_regulariser_counts_evidence_for_wrong_classes_only(name: str) -> None:
     assert int((gradient > 0).sum()) == 4 * len(trace)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_concept_loss(seed: int) -> None:
-    trace, y, owns = walked(OWNED, rows=40, seed=seed), labels(40), admissible()
+@pytest.mark.parametrize("eta", [None, -5.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_concept_loss(seed: int, eta: float | None) -> None:
+    trace, y, owns = walked(OWNED, rows=40, seed=seed, eta=eta), labels(40), admissible()
+    stops_at_a_router = ~trace.walking[1] & (trace.nodes[1] == OWNED.index("Animal"))
+    assert bool(stops_at_a_router.any()) == (eta is not None)
     spelled = []
     for row in range(len(trace)):
         blame = torch.tensor(0.0)

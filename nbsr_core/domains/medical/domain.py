@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from nbsr_core import metrics
 from nbsr_core.domains.base import Splits
@@ -23,7 +23,7 @@ class Medical(Domain):
 
     name = "medical"
     data = MedicalData
-    models = {"nbsr": ModelKind("nbsr", NbsrOptions, _build), "mlp": MLP, "xgboost": XGBOOST}
+    models: ClassVar = {"nbsr": ModelKind("nbsr", NbsrOptions, _build), "mlp": MLP, "xgboost": XGBOOST}
 
     def load(self, data: Any, seed: int) -> MedicalSplits:
         return load(data, seed)
