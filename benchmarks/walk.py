@@ -118,9 +118,8 @@ def main() -> None:
             limit = f"{limits[name]:.2f}x" if name in limits else ""
             print(_row(batch, name, timing, limit))
         print(_row(batch, "training", training["NBSR"], ""))
-    print(
-        f"\nGrowth of `predict` with the graph (batch 4,096), ratio to the smallest\n{'graph':>7}  {'nodes':>6} {'depth':>5}"
-    )
+    print("\nGrowth of `predict` with the graph (batch 4,096), ratio to the smallest")
+    print(f"{'graph':>7}  {'nodes':>6} {'depth':>5}")
     for name, nodes, depth, timing in growth(budget):
         print(f"{name:>7}  {nodes:>6} {depth:>5}  {timing.ratio:5.2f}x  {timing.seconds * 1e3:8.2f} ms")
 

@@ -269,7 +269,7 @@ def _shortened(name: str, longest: int = 28) -> str:
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
-def _columns(rows: Rows, *names: str) -> list[list[float]]:
+def _columns(rows: Rows, *names: str) -> list[list[float | int]]:
     return [[row[name] for row in rows] for name in names]
 
 

@@ -84,9 +84,7 @@ def run(
             print(dump(result))
         else:
             console.print(comparison(result))
-            for note in dict.fromkeys(
-                w for p in result.parts for _, r in p.outcome.finished.values() for w in r.warnings
-            ):
+            for note in result.notes:
                 console.print(f"[yellow]note[/yellow] {note}", soft_wrap=True)
             place = Home.of(home)
             for trial, _ in result.failed:

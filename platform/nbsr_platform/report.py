@@ -50,9 +50,7 @@ def _study(part: StudyRun) -> str:
     source = escape(str(results[0].data.get("source", ""))) if results else "no finished trial"
     synthetic = any(result.data.get("synthetic") for result in results)
     notes = list(dict.fromkeys(warning for result in results for warning in result.warnings))
-    notes += [
-        f"{trial.name} failed: {(result.error or '').strip().splitlines()[-1]}" for trial, result in part.outcome.failed
-    ]
+    notes += [f"{trial.name} failed: {result.last_words}" for trial, result in part.outcome.failed]
     parts = [
         f"<h2>{escape(study.name)}</h2>",
         f"<p>{escape(study.question)}</p>" if study.question else "",

@@ -18,7 +18,7 @@ class NbsrModel(PythonModel):  # type: ignore[misc]
     def load_context(self, context: Any) -> None:
         self.model = ServedModel.load(Path(context.artifacts[CONFIG]), Path(context.artifacts[WEIGHTS]))
 
-    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
+    def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         return self.model.predict(model_input, params)
 
 

@@ -286,10 +286,11 @@ def test_it_is_saved_with_the_model_and_loads_into_a_fresh_one() -> None:
     unknown = 5 * torch.randn(50, FEATURES)
     with torch.no_grad():
         assert torch.equal(fresh(unknown).alpha, model(unknown).alpha)
-    h, y = Clusters(64).draw(500)
-    factor, loaded = nbsr.DensityFactor(64).fit(h, y), nbsr.DensityFactor(64)
-    loaded.load_state_dict(factor.state_dict())
-    assert torch.equal(factor.distance(h), loaded.distance(h))
+    for dim in (3, 8, 32, 100):
+        h, y = Clusters(dim).draw(200)
+        factor, loaded = nbsr.DensityFactor(dim).fit(h, y), nbsr.DensityFactor(dim)
+        loaded.load_state_dict(factor.state_dict())
+        assert torch.equal(factor.distance(h), loaded.distance(h))
     unfitted, _ = model_with_density()
     fresh.load_state_dict(unfitted.state_dict())
     assert not fresh.density.fitted

@@ -27,7 +27,7 @@ from nbsr_core.errors import InputError
 from nbsr_core.learners import Learner, NbsrLearner
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*"
+    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*", "ignore::UserWarning:mlflow.*"
 )
 FEATURES = tuple(f"f{i}" for i in range(5))
 
@@ -196,7 +196,7 @@ def test_nothing_in_the_folder_is_a_pickle_that_runs_code(trained: Trained) -> N
             assert zipfile.is_zipfile(path)
             torch.load(path, weights_only=True)
         else:
-            assert path.suffix in (".json", ".yaml", ".txt", ".py", "") and path.name != "python_model.pkl"
+            assert path.suffix in (".json", ".yaml", ".txt", ".py", "")
             path.read_text(encoding="utf-8")
     kept = json.loads((trained.folder / "artifacts/config.json").read_text())
     assert (kept["kind"], kept["class_names"]) == (trained.trial.kind, list(CLASSES))
@@ -213,7 +213,7 @@ def test_a_poisoned_file_is_not_run(nbsr: Trained, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(nbsr.folder, folder)
     torch.save({"x": Poison()}, folder / "artifacts/model.pt")
-    with pytest.raises(pickle.UnpicklingError, match="weights_only|Weights only"):
+    with pytest.raises(pickle.UnpicklingError, match=r"(?i)weights.only"):
         load(folder)
     assert not (tmp_path / "ran").exists()
 

@@ -34,7 +34,7 @@ from nbsr_core.errors import InputError
 
 # MLflow's own debts, which are not ours to pay.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*"
+    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*", "ignore::UserWarning:mlflow.*"
 )
 
 STUDY = ToyStudy()
