@@ -16,6 +16,7 @@ every bank of that level runs over neighbouring rows without another copy.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,17 +112,7 @@ class StackedLinear(nn.Module):
         return self.weight.shape[1] * self.weight.shape[2]
 
     def forward(self, x: Float[Tensor, "B inp"], layout: Layout) -> Float[Tensor, "B out"]:
-        weight: Tensor = self.weight
-        bias: Tensor | None = self.bias
-        if torch.is_autocast_enabled(x.device.type):
-            dtype = torch.get_autocast_dtype(x.device.type)
-            x, weight = x.to(dtype), weight.to(dtype)
-            bias = None if bias is None else bias.to(dtype)
-        if weight.shape[0] == 1:
-            return nn.functional.linear(x, weight[0], None if bias is None else bias[0])
-        way = _SegmentedLinear if layout.place is None else _PaddedLinear
-        result: Tensor = way.apply(x, weight, bias, layout)
-        return result
+        return stacked_network([(x, self)], [], layout)
 
     def every_slot(self, x: Float[Tensor, "B inp"]) -> Float[Tensor, "B slots out"]:
         """All maps on all rows, for soft routing, where every node is on the path."""
@@ -143,69 +134,141 @@ class StackedLinear(nn.Module):
         return f"slots={slots}, in={inp}, out={out}, bias={self.bias is not None}"
 
 
-class _SegmentedLinear(torch.autograd.Function):
-    """One product a visited slot over neighbouring rows; slots that nobody visits get a gradient of exactly zero."""
+def stacked_network(
+    first: Sequence[tuple[Float[Tensor, "#B _"], StackedLinear]], rest: Sequence[StackedLinear], layout: Layout
+) -> Float[Tensor, "B out"]:
+    """Every row through its own small ReLU network; the first layer sums over several inputs.
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layout: Layout) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.layout, ctx.has_bias = layout, bias is not None
-        out = x.new_empty(x.shape[0], weight.shape[1])
+    The whole network is one step for autograd: at the size of routers and experts, keeping books over single layers
+    costs more than the layers. An input of one row stands for all rows, where all share a slot.
+    """
+    inputs = [x for x, _ in first]
+    weights: list[Tensor] = [stack.weight for stack in (*(stack for _, stack in first), *rest)]
+    shared = [stack.bias for _, stack in first if stack.bias is not None]
+    biases: list[Tensor | None] = [shared[0] if shared else None, *(stack.bias for stack in rest)]
+    device = inputs[0].device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        inputs, weights = [x.to(dtype) for x in inputs], [weight.to(dtype) for weight in weights]
+        biases = [None if bias is None else bias.to(dtype) for bias in biases]
+    if torch.is_grad_enabled():
+        result: Tensor = _StackedNetwork.apply(layout, len(inputs), len(weights), *inputs, *weights, *biases)
+        return result
+    return _forward(layout, inputs, weights, biases)[0]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Rows that go through one product together: [rows, features] with weights [out, in], or tables of such."""
+
+    inputs: list[Tensor]
+    weights: list[Tensor]
+    biases: list[Tensor | None]
+    active: list[Tensor]  # hidden activations, filled by the forward pass
+
+
+def _groups(
+    layout: Layout, inputs: list[Tensor], weights: list[Tensor], biases: list[Tensor | None]
+) -> Iterator[_Group]:
+    if layout.place is None:
         for slot, start, stop in layout.segments:
-            if bias is None:
-                torch.mm(x[start:stop], weight[slot].t(), out=out[start:stop])
-            else:
-                torch.addmm(bias[slot], x[start:stop], weight[slot].t(), out=out[start:stop])
-        return out
+            rows = inputs if len(layout.visited) == 1 else [x[start:stop] for x in inputs]
+            yield _Group(rows, [w[slot] for w in weights], [None if b is None else b[slot] for b in biases], [])
+        return
+    if len(layout.visited) < weights[0].shape[0]:
+        slots = _index(layout.visited, inputs[0].device)
+        weights = [weight.index_select(0, slots) for weight in weights]
+        biases = [None if bias is None else bias.index_select(0, slots) for bias in biases]
+    shifts = [None if bias is None else bias.unsqueeze(1) for bias in biases]
+    yield _Group([_tabled(x, layout) for x in inputs], weights, shifts, [])
+
+
+def _forward(
+    layout: Layout, inputs: list[Tensor], weights: list[Tensor], biases: list[Tensor | None]
+) -> tuple[Tensor, list[_Group]]:
+    """The networks' output, and the groups with what their backward pass needs."""
+    groups, outputs = list(_groups(layout, inputs, weights, biases)), []
+    for group in groups:
+        z = group.biases[0]
+        # An input of one row goes first: it is added to the bias, not to every row.
+        for x, weight in sorted(zip(group.inputs, group.weights, strict=False), key=lambda pair: pair[0].shape[-2]):
+            z = _affine(x, weight, z)
+        assert z is not None
+        for weight, bias in zip(group.weights[len(inputs) :], group.biases[1:], strict=True):
+            group.active.append(z.relu_())
+            z = _affine(z, weight, bias)
+        outputs.append(z)
+    if layout.place is not None:
+        return _untabled(outputs[0], layout), groups
+    if not outputs:
+        return inputs[0].new_empty(0, weights[-1].shape[1]), groups
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs), groups
+
+
+def _affine(x: Tensor, weight: Tensor, shift: Tensor | None) -> Tensor:
+    """`x W^T + shift`, for a group of rows or a table of groups."""
+    if x.ndim == 3:
+        return torch.bmm(x, weight.mT) if shift is None else torch.baddbmm(shift, x, weight.mT)
+    return torch.mm(x, weight.t()) if shift is None else torch.addmm(shift, x, weight.t())
+
+
+class _StackedNetwork(torch.autograd.Function):
+    """Slots that nobody visits get a gradient of exactly zero."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        x, weight = ctx.saved_tensors
-        grad = grad.contiguous()
-        grad_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        grad_bias = weight.new_zeros(weight.shape[:2]) if ctx.has_bias and ctx.needs_input_grad[2] else None
-        for slot, start, stop in ctx.layout.segments:
-            part = grad[start:stop]
-            if grad_x is not None:
-                torch.mm(part, weight[slot], out=grad_x[start:stop])
-            if grad_weight is not None:
-                torch.mm(part.t(), x[start:stop], out=grad_weight[slot])
-            if grad_bias is not None:
-                torch.sum(part, 0, out=grad_bias[slot])
-        return grad_x, grad_weight, grad_bias, None
-
-
-class _PaddedLinear(torch.autograd.Function):
-    """One batched product over tables of rows; the zeros that fill a table up add nothing to any gradient."""
+    def forward(ctx: Any, layout: Layout, num_inputs: int, num_weights: int, *tensors: Any) -> Tensor:
+        stop = num_inputs + num_weights
+        inputs, weights, biases = tensors[:num_inputs], tensors[num_inputs:stop], tensors[stop:]
+        output, ctx.groups = _forward(layout, list(inputs), list(weights), list(biases))
+        ctx.layout, ctx.num_inputs, ctx.num_weights = layout, num_inputs, num_weights
+        ctx.shapes = [None if tensor is None else tensor.shape for tensor in tensors]
+        return output
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layout: Layout) -> Tensor:
-        visited = len(layout.visited)
-        slots = None if visited == weight.shape[0] else torch.tensor(layout.visited, device=x.device)
-        maps = weight if slots is None else weight.index_select(0, slots)
-        table = _tabled(x, layout)
-        if bias is None:
-            out = torch.bmm(table, maps.transpose(1, 2))
-        else:
-            shift = bias if slots is None else bias.index_select(0, slots)
-            out = torch.baddbmm(shift.unsqueeze(1), table, maps.transpose(1, 2))
-        ctx.save_for_backward(table, maps, slots)
-        ctx.layout, ctx.shape, ctx.has_bias = layout, weight.shape, bias is not None
-        return _untabled(out, layout)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        layout, needed = ctx.layout, ctx.needs_input_grad[3:]
+        parts: list[list[Tensor]] = [[] for _ in ctx.shapes]
+        of_inputs, rest = parts[: ctx.num_inputs], parts[ctx.num_inputs :]
+        of_weights, of_biases = rest[: ctx.num_weights], rest[ctx.num_weights :]
+        grads = [_tabled(grad, layout)] if layout.place is not None else [grad[a:b] for _, a, b in layout.segments]
+        for group, g in zip(ctx.groups, grads, strict=True):
+            for back, active in enumerate(reversed(group.active), start=1):
+                of_weights[-back].append(g.mT @ active)
+                if group.biases[-back] is not None:
+                    of_biases[-back].append(g.sum(-2))
+                g = torch.ops.aten.threshold_backward(g @ group.weights[-back], active, 0)
+            if group.biases[0] is not None:
+                of_biases[0].append(g.sum(-2))
+            for index, x in enumerate(group.inputs):
+                of_row = g if x.shape[-2] == g.shape[-2] else g.sum(-2, keepdim=True)
+                of_weights[index].append(of_row.mT @ x)
+                if needed[index]:
+                    of_inputs[index].append(of_row @ group.weights[index])
+        joined = [_joined(parts[i], ctx, i, grad) if wanted else None for i, wanted in enumerate(needed)]
+        return None, None, None, *joined
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        table, maps, slots = ctx.saved_tensors
-        tabled_grad = _tabled(grad, ctx.layout)
-        grad_x = grad_weight = grad_bias = None
-        if ctx.needs_input_grad[0]:
-            grad_x = _untabled(torch.bmm(tabled_grad, maps), ctx.layout)
-        if ctx.needs_input_grad[1]:
-            grad_weight = _among_all(torch.bmm(tabled_grad.transpose(1, 2), table), slots, ctx.shape[0])
-        if ctx.has_bias and ctx.needs_input_grad[2]:
-            grad_bias = _among_all(tabled_grad.sum(1), slots, ctx.shape[0])
-        return grad_x, grad_weight, grad_bias, None
+
+def _joined(parts: list[Tensor], ctx: Any, index: int, grad: Tensor) -> Tensor:
+    """The gradient of one tensor from those of its groups."""
+    layout, shape = ctx.layout, ctx.shapes[index]
+    if index < ctx.num_inputs:
+        if layout.place is not None:
+            return _untabled(parts[0], layout)
+        return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else grad.new_zeros(shape)
+    if layout.place is None and shape[0] == 1 and parts:
+        return parts[0].unsqueeze(0)
+    if layout.place is not None and len(layout.visited) == shape[0]:
+        return parts[0]
+    whole = grad.new_zeros(shape)
+    if layout.place is not None:
+        return whole.index_copy_(0, _index(layout.visited, grad.device), parts[0])
+    for slot, part in zip(layout.visited, parts, strict=True):
+        whole[slot] = part
+    return whole
+
+
+def _index(slots: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(slots, dtype=torch.int64, device=device)
 
 
 def _tabled(rows: Tensor, layout: Layout) -> Tensor:
@@ -220,10 +283,3 @@ def _untabled(table: Tensor, layout: Layout) -> Tensor:
     """Rows back from their tables, without what filled them up."""
     assert layout.place is not None
     return table.flatten(0, 1).index_select(0, layout.place)
-
-
-def _among_all(part: Tensor, slots: Tensor | None, num_slots: int) -> Tensor:
-    """Gradients of the visited slots at their places among all, zero elsewhere."""
-    if slots is None:
-        return part
-    return part.new_zeros(num_slots, *part.shape[1:]).index_copy_(0, slots, part)

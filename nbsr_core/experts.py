@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nbsr_core._modules import ModulesOf
-from nbsr_core.dispatch import Layout, StackedLinear
+from nbsr_core.dispatch import Layout, StackedLinear, stacked_network
 from nbsr_core.errors import InputError
 from nbsr_core.routing import check_choice
 
@@ -93,10 +93,8 @@ class ExpertBank(nn.Module):
         return sum(layer.macs for layer in self.layers)
 
     def forward(self, h: Float[Tensor, "B d"], layout: Layout) -> Float[Tensor, "B K"]:
-        z = h
-        for index, layer in enumerate(self.layers):
-            z = layer(torch.relu(z) if index else z, layout)
-        return self.spec.activate(z)
+        first, *rest = self.layers
+        return self.spec.activate(stacked_network([(h, first)], rest, layout))
 
     def every_slot(self, h: Float[Tensor, "B d"]) -> Float[Tensor, "B slots K"]:
         """Evidence of all experts for all rows (soft routing)."""

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nbsr_core._modules import ModulesOf
-from nbsr_core.dispatch import Layout, StackedLinear
+from nbsr_core.dispatch import Layout, StackedLinear, stacked_network
 from nbsr_core.experts import checked_hidden
 from nbsr_core.graph import DecisionGraph
 from nbsr_core.routing import check_choice
@@ -81,15 +81,12 @@ class RouterBank(nn.Module):
         layout: Layout,
     ) -> Float[Tensor, "B children"]:
         """Logits for the children. `alpha` of one row stands for all rows (at the root it is the prior)."""
-        z: Tensor = self.from_oracle(h, layout)
+        first = [(h, self.from_oracle)]
         if self.from_belief is not None:
-            seen = self.spec.describe(alpha)
-            z = z + self.from_belief(seen, layout if seen.shape[0] == h.shape[0] else Layout.single(1))
+            first.append((self.spec.describe(alpha), self.from_belief))
         if self.from_side is not None and side is not None:
-            z = z + self.from_side(side, layout)
-        for layer in self.layers:
-            z = layer(torch.relu(z), layout)
-        return z
+            first.append((side, self.from_side))
+        return stacked_network(first, list(self.layers), layout)
 
 
 class LevelRouters(nn.Module):

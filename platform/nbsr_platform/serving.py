@@ -160,7 +160,7 @@ def inputs(frame: pd.DataFrame, feature_names: tuple[str, ...]) -> Tensor:
     broken = [name for name, good in zip(feature_names, np.isfinite(values).all(0), strict=True) if not good]
     if broken:
         raise InputError(f"the input must be finite numbers, but {_named(broken)} has missing or infinite ones")
-    return torch.from_numpy(np.ascontiguousarray(values))
+    return torch.tensor(values)
 
 
 def _named(names: list[str]) -> str:

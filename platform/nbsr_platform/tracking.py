@@ -19,8 +19,15 @@ from nbsr_core.errors import InputError
 from nbsr_platform.artifacts import write_artifacts
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
-from nbsr_platform.tracking_names import experiment_name, metric_name, trial_parameters, trial_tags
-from nbsr_platform.tracking_store import TrackingError, TrackingStore
+from nbsr_platform.tracking_names import (
+    Figures,
+    experiment_name,
+    metric_name,
+    trial_figures,
+    trial_parameters,
+    trial_tags,
+)
+from nbsr_platform.tracking_store import TrackingError, TrackingStore, sqlite_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,8 +37,6 @@ if TYPE_CHECKING:
 PARENT = "mlflow.parentRunId"
 # MLflow's limits for one call.
 MOST_METRICS, MOST_PARAMETERS, MOST_ENTITIES, PAGE = 1000, 100, 1000, 500
-# Metric (name, step): value.
-Figures = dict[tuple[str, int], float]
 
 
 class StudyLike(Protocol):
@@ -63,12 +68,15 @@ class Tracker:
 
     Args:
         uri: MLflow tracking URI: a sqlite file, a server or a database.
-        artifact_root: folder for the artifacts of new experiments, where no server decides about it.
+        artifact_root: folder for artifacts of new experiments where no server decides; beside a sqlite file unless told.
         patience: seconds for which every call waits for a store that does not answer (a server that restarts).
     """
 
     def __init__(self, uri: str, artifact_root: Path | None = None, *, patience: float = 120.0) -> None:
         self.store = TrackingStore(uri, patience)
+        file = sqlite_file(self.store.uri)
+        if artifact_root is None and file is not None:
+            artifact_root = file.parent / "artifacts"
         self.artifact_root = artifact_root if self.store.is_database else None
         self._experiments: dict[str, str] = {}
         self._parents: dict[str, str] = {}
@@ -284,19 +292,6 @@ class Tracker:
             if store is not None and (store.folder(trial.key) / "model.pt").exists():
                 save_model(folder / "model", ModelConfig.of(trial, result), store.load_state(trial.key))
             self.store.call("log_artifacts", run_id, str(folder))
-
-
-def trial_figures(result: TrialResult) -> Figures:
-    """All figures of a trial by name and step: those of the epochs at their number, the final ones after the last."""
-    figures: Figures = {}
-    step = 0
-    for index, epoch in enumerate(result.epochs):
-        number = int(epoch.get("epoch", index))
-        figures |= {(metric_name(name), number): value for name, value in epoch.items() if name != "epoch"}
-        step = max(step, number + 1)
-    final = {**result.metrics, "seconds": result.seconds}
-    figures |= {(metric_name(name), step): value for name, value in final.items()}
-    return {at: float(value) for at, value in figures.items() if value is not None and math.isfinite(value)}
 
 
 def _now() -> int:

@@ -1,8 +1,9 @@
-"""What things are called in MLflow: the names by which people filter, group and compare in its pages."""
+"""What is recorded of a trial, and under which names: those by which people filter and compare in MLflow's pages."""
 
 from __future__ import annotations
 
 import json
+import math
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 # MLflow's limits.
 LONGEST_NAME, LONGEST_PARAMETER, LONGEST_TAG = 250, 6000, 5000
+
+# Metric (name, step): value.
+Figures = dict[tuple[str, int], float]
 
 
 def experiment_name(domain: str) -> str:
@@ -67,6 +71,20 @@ def trial_parameters(trial: Trial, result: TrialResult) -> dict[str, str]:
         "environment": {name: value for name, value in result.environment.items() if name != "hostname"},
     }
     return {metric_name(name): cut(value, LONGEST_PARAMETER) for name, value in _flat("", tree)}
+
+
+def trial_figures(result: TrialResult) -> Figures:
+    """All figures of a trial by name and step: those of the epochs at their number, the final ones after the last."""
+    figures: Figures = {}
+    step = 0
+    for index, epoch in enumerate(result.epochs):
+        number = int(epoch.get("epoch", index))
+        names = {name: "epoch/seconds" if name == "seconds" else name for name in epoch if name != "epoch"}
+        figures |= {(metric_name(shown), number): epoch[name] for name, shown in names.items()}
+        step = max(step, number + 1)
+    final = {**result.metrics, "seconds": result.seconds}
+    figures |= {(metric_name(name), step): value for name, value in final.items()}
+    return {at: float(value) for at, value in figures.items() if value is not None and math.isfinite(value)}
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -78,7 +78,7 @@ def serve(
                 console.print(f"  {address}/{page}", soft_wrap=True)
             code = server.wait()
             if code:
-                raise ServerError(f"MLflow's server ended with code {code}: {_last_words(log, store)}")
+                raise ServerError(f"MLflow's server ended with code {code}:\n{_last_words(log, store)}")
             return code
     except KeyboardInterrupt:
         return 0

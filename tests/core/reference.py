@@ -181,3 +181,12 @@ PADDED = nbsr.DecisionGraph.taxonomy(
     }
 )
 """Every kind of irregularity at once: routers of 1, 2 and 4 children side by side, and leaves on every level."""
+
+SHARED = nbsr.DecisionGraph.from_edges(
+    [
+        *[("root", name) for name in "abc"],
+        *[(up, down) for up, downs in {"a": "zx", "b": "yz", "c": "xyw"}.items() for down in downs],
+        *[(up, down) for up, downs in {"x": "pq", "y": "qr", "z": "rp"}.items() for down in downs],
+    ]
+)
+"""No tree: siblings of one parent are children of another too, in another order."""

@@ -122,7 +122,7 @@ def test_regulariser_counts_evidence_for_wrong_classes_only(name: str) -> None:
     assert int((gradient > 0).sum()) == 4 * len(trace)
 
 
-@pytest.mark.parametrize("eta", [None, -4.0])
+@pytest.mark.parametrize("eta", [None, -3.7])
 @pytest.mark.parametrize("seed", range(3))
 def test_concept_loss(seed: int, eta: float | None) -> None:
     trace, y, owns = walked(OWNED, rows=40, seed=seed, eta=eta), labels(40), admissible()
@@ -142,8 +142,8 @@ def test_concept_loss(seed: int, eta: float | None) -> None:
     found = objectives.concept_loss(trace, y, owns)
     torch.testing.assert_close(found, wanted)
     logits = [step.logits for step in trace.steps]
-    gradients = torch.autograd.grad(found, logits, retain_graph=True, allow_unused=True)
-    expected = torch.autograd.grad(wanted, logits, allow_unused=True)
+    gradients = torch.autograd.grad(found, logits, retain_graph=True, materialize_grads=True)
+    expected = torch.autograd.grad(wanted, logits, materialize_grads=True)
     for one, other in zip(gradients, expected, strict=True):
         torch.testing.assert_close(one, other)
 

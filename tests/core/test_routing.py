@@ -10,14 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from models import FEATURES, GRAPHS, make_model
-from reference import PADDED, WAYS, Specs, expert_slot, mixed_specs, router_slot, take_way, taught_beliefs
+from reference import PADDED, SHARED, WAYS, Specs, expert_slot, mixed_specs, router_slot, take_way, taught_beliefs
 from scipy import stats
 from torch import Tensor
 
 import nbsr_core as nbsr
 from nbsr_core.routing import choose, gumbel_noise, selection, straight_through
 
-ALL_GRAPHS = {**GRAPHS, "padded": PADDED}
+ALL_GRAPHS = {**GRAPHS, "padded": PADDED, "shared": SHARED}
 ESTIMATORS = ["sparse", "counterfactual"]
 finite = st.floats(-1e6, 1e6, allow_subnormal=False)
 

@@ -13,12 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import FEATURES, GRAPHS, ORACLE, make_model
-from reference import PADDED, WAYS, mixed_specs, take_way
+from reference import PADDED, SHARED, WAYS, mixed_specs, take_way
 from torch import Tensor
 
 import nbsr_core as nbsr
 
-ALL_GRAPHS = {**GRAPHS, "padded": PADDED}
+ALL_GRAPHS = {**GRAPHS, "padded": PADDED, "shared": SHARED}
+del ALL_GRAPHS["chain"]  # always the same way: nothing to tell apart
 VARIANTS = ["plain", "mixed", "calibrated", "density", "all of it"]
 CLASSES = 5
 

@@ -12,14 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import FEATURES, GRAPHS, ORACLE, make_model
-from reference import PADDED, WAYS, Specs, evidence_at, logits_at, mixed_specs, plain_walk, take_way
+from reference import PADDED, SHARED, WAYS, Specs, evidence_at, logits_at, mixed_specs, plain_walk, take_way
 from scipy import stats
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import nbsr_core as nbsr
 
-ALL_GRAPHS = {**GRAPHS, "padded": PADDED}
+ALL_GRAPHS = {**GRAPHS, "padded": PADDED, "shared": SHARED}
 OPTIONS: dict[str, dict[str, Any]] = {
     "sparse": {},
     "counterfactual": {"estimator": "counterfactual"},

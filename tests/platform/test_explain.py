@@ -29,7 +29,6 @@ from toys import store_uri
 
 from nbsr_core.domains.base import Splits
 from nbsr_core.domains.domain import Signature, find_domain
-from nbsr_core.domains.tabular import GraphOptions, NbsrOptions
 from nbsr_core.errors import InputError
 from nbsr_core.graph import DecisionGraph
 from nbsr_core.learners import NbsrLearner
@@ -76,7 +75,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
             "evaluation": {"max_vacuity": 0.6},
             "models": {
                 "nbsr": {"hidden": [16], "objective": {"every_depth": 1.0}},
-                "dense": {"kind": "nbsr", "hidden": [16], "density": {"enabled": True}},
+                "dense": {
+                    "kind": "nbsr",
+                    "hidden": [16],
+                    "graph": {"shape": "uniform", "depth": 3, "width": 2},
+                    "density": {"enabled": True},
+                },
                 "mlp": {"hidden": [8]},
             },
         }
@@ -113,6 +117,7 @@ def test_the_walk_is_the_one_that_the_model_takes(trained: Trained, label: str, 
     said = learner.model.predict(x, eta=eta, max_vacuity=0.6)
     nodes = learner.model.graph.nodes
     assert [visit.node for visit in told.visits] == [nodes[int(index)].name for index in trace.nodes[1:, 0]]
+    assert told.graph == learner.model.graph
     assert told.true_class == splits.class_names[int(splits.test.y[sample])]
     assert (told.exit_depth, told.abstained) == (int(said.depth), bool(said.abstained))
     assert told.answer == splits.class_names[int(said.label)]
@@ -358,7 +363,12 @@ NAMES = st.lists(st.text(min_size=1, max_size=60), min_size=2, max_size=4, uniqu
 def test_any_walk_gives_a_well_formed_picture_without_overlaps(
     widths: list[int], choice: int, exit_depth: int, names: list[str], abstained: bool
 ) -> None:
-    told = made_up(DecisionGraph.layered(widths), choice, exit_depth, names, abstained=abstained)
+    levels = [
+        ["root"],
+        *([f"{number}-Expert of level/{level}" for number in range(n)] for level, n in enumerate(widths)),
+    ]
+    edges = [(up, down) for above, below in pairwise(levels) for up in above for down in below]
+    told = made_up(DecisionGraph.from_edges(edges), choice, exit_depth, names, abstained=abstained)
     rows: dict[float, list[tuple[float, float, str]]] = {}
     for text, left, right, baseline in texts(draw_walk(told)):
         assert left >= 0, text
@@ -417,11 +427,3 @@ def test_inputs_without_names_are_named_by_their_place(trained: Trained) -> None
     assert _namer(images)(0) == "input [0, 0, 0]"
     assert _namer(images)(3 * 4 * 5 - 1) == "input [2, 3, 4]"
     assert _namer(splits)(1) == splits.feature_names[1]
-
-
-def test_options_round_trip_through_the_store(trained: Trained) -> None:
-    """The explained graph is the study's, not a default one."""
-    assert isinstance(trained.study.models["nbsr"].options, NbsrOptions)
-    assert trained.study.models["nbsr"].options.graph == GraphOptions()
-    told = explain(trained.home, trained.trials["nbsr"].key, 0)
-    assert told.graph == rebuilt(trained, "nbsr")[0].model.graph

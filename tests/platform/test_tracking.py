@@ -25,8 +25,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nbsr_platform.paths import Home
-from nbsr_platform.tracking import PARENT, Tracker, trial_figures
-from nbsr_platform.tracking_names import experiment_name, metric_name, trial_parameters
+from nbsr_platform.tracking import PARENT, Tracker
+from nbsr_platform.tracking_names import experiment_name, metric_name, trial_figures, trial_parameters
 from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked
 from toys import ToyStudy, flat_trial, make_trial, store_uri
 
@@ -133,7 +133,8 @@ def test_a_trial_is_recorded_with_all_that_describes_it(tracker: Tracker) -> Non
     logged = histories(tracker, run.info.run_id)
     assert logged["train/figure1"] == [(0, 0.125), (1, 1.125), (2, 2.125)]
     assert [value for _, value in logged["test/accuracy"]] == [0.9]
-    assert [value for _, value in logged["seconds"]][-1] == 2.0
+    assert [value for _, value in logged["seconds"]] == [2.0]
+    assert logged["epoch/seconds"] == [(0, 0.5), (1, 0.5), (2, 0.5)]
     assert not {"fast/eta", "test/x", "epoch"} & logged.keys(), "not finite, or not a figure"
 
 
