@@ -135,7 +135,8 @@ def run(
             parts.append(part)
             _run_one(part, place, tracker, search_storage, console, start_ray)
     result = RunResult(what.name, tracker.public_uri, place.report(what.name), parts)
-    write_report(result)
+    if isinstance(what, Collection):
+        write_report(result)
     return result
 
 
@@ -184,7 +185,8 @@ def _run_one(
             tracker.record_artifacts(part.run_id, trial, result, store)
         part.complaints = recorder.errors
         status = "FAILED" if outcome.failed else "FINISHED"
-        tracker.finish_study(part.run_id, summary.study_metrics(part.rows), status)
+        alone = RunResult(study.name, tracker.public_uri, home.report(study.name), [part])
+        tracker.finish_study(part.run_id, summary.study_metrics(part.rows), status, write_report(alone))
 
 
 def _reuse(trial: Trial, result: TrialResult, outcome: Outcome, recorder: Recorder) -> None:

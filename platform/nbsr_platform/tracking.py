@@ -68,7 +68,7 @@ class Tracker:
 
     Args:
         uri: MLflow tracking URI: a sqlite file, a server or a database.
-        artifact_root: folder for artifacts of new experiments where no server decides; beside a sqlite file unless told.
+        artifact_root: folder for artifacts of new experiments where no server decides; beside the sqlite file if None.
         patience: seconds for which every call waits for a store that does not answer (a server that restarts).
     """
 

@@ -22,7 +22,7 @@ from nbsr_core.domains import iris
 from nbsr_core.domains.base import Split, Splits
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "iris.py"
-SEEDS = 6
+SEEDS = 4
 
 
 def load_example() -> ModuleType:
