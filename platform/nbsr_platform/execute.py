@@ -14,6 +14,7 @@ import os
 import queue
 import shutil
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -239,6 +240,7 @@ class Outcome:
     reused: int = 0
     pruned: int = 0
     failed: list[tuple[Trial, TrialResult]] = field(default_factory=list)
+    ended_at: list[float] = field(default_factory=list)  # seconds on a clock of this process, one a trial that was run
 
     @property
     def total(self) -> int:
@@ -270,6 +272,7 @@ def execute(
             log.write_text(f"{trial.name}\n{result.error}\n")
             outcome.failed.append((trial, result))
         feed.done(trial, result)
+        outcome.ended_at.append(time.monotonic())
         result.state = None
         recorder.put(trial, result)
         watcher.ended(trial, result)

@@ -156,7 +156,7 @@ def test_a_failing_trial_is_reported_and_the_others_finish(tmp_path: Path) -> No
 )
 def test_bad_input_is_one_clear_error(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
     (tmp_path / "tiny.yaml").write_text(GRID)
-    done = nbsr(*arguments, cwd=tmp_path, NBSR_DATA="", NBSR_PATIENCE="1")
+    done = nbsr(*arguments, cwd=tmp_path, NBSR_DATA="")
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
