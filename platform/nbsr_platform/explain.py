@@ -183,6 +183,16 @@ def _explain(
         total = _strongest(attribution.total[0], x[0], splits, name, TOP_FEATURES)
         parts = attribution.by_expert[: len(trail.steps), 0]
         by_expert = [_strongest(part, x[0], splits, name, TOP_FEATURES_OF_EXPERT) for part in parts]
+        silent = [
+            step.node
+            for step, features in zip(trail.steps, by_expert, strict=True)
+            if not features and step.evidence[attribution.label[0]] > 0
+        ]
+        if silent:
+            notes.append(
+                f"the evidence of {', '.join(silent)} is at its limit, where small changes of the input change "
+                "nothing: its share is missing among the features"
+            )
     else:
         notes.append("the input is not made of numbers that could be varied: no attribution to features")
     classes, depth = splits.class_names, int(stopped.depth[0])

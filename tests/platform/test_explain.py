@@ -81,6 +81,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
                     "graph": {"shape": "uniform", "depth": 3, "width": 2},
                     "density": {"enabled": True},
                 },
+                "bounded": {"kind": "nbsr", "hidden": [16], "experts": {"activation": "exp", "bound": 1.0001}},
                 "mlp": {"hidden": [8]},
             },
         }
@@ -145,6 +146,18 @@ def test_features_are_input_times_gradient_of_the_raw_belief(trained: Trained) -
     assert [feature.attribution for feature in told.features] == pytest.approx(expected[order].tolist(), rel=1e-4)
     assert {feature.state for feature in told.features} == {"present"}  # an absent symptom contributes nothing
     assert all(visit.features for visit in told.visits)
+
+
+def test_experts_at_their_limit_are_pointed_out(trained: Trained) -> None:
+    """Where evidence is cut off it has no gradient, and its features would silently be missing."""
+    told = explain(trained.home, trained.trials["bounded"].key, 0)
+    (note,) = told.notes
+    for visit in told.visits:
+        assert visit.features == ()
+        assert visit.node in note
+    assert "at its limit" in note
+    assert told.features == ()
+    assert "no input has an influence" in told.text()
 
 
 def test_text_and_json_tell_the_same(trained: Trained) -> None:
