@@ -29,7 +29,7 @@ from nbsr_core.routing import check_choice
 Activation = Literal["softplus", "sigmoid", "exp"]
 
 # Smaller evidence would round to zero in float32, and zero is not positive.
-SMALLEST_EVIDENCE = 1e-30
+SMALLEST_EVIDENCE = 1e-20
 DEFAULT_EXP_BOUND = math.exp(15.0)
 
 

@@ -21,6 +21,7 @@ from nbsr_core import metrics
 from nbsr_core.domains.base import Split, Splits
 from nbsr_core.network import NBSR, evaluating
 from nbsr_core.objectives import Objective
+from nbsr_core.preprocessing import Standardise
 from nbsr_core.trace import BeliefTrace
 from nbsr_core.training import Batches, EpochRecord, TensorBatches, Trainer, TrainingConfig
 
@@ -92,6 +93,9 @@ class TorchLearner(Learner):
         batches: Batches = TensorBatches(splits.train.x, splits.train.y, config.batch_size, splits.augment)
         if execution.shard[1] > 1:
             batches = ShardedBatches(batches, *execution.shard)
+        for step in self.module.modules():
+            if isinstance(step, Standardise):
+                step.fit(splits.train.x)
         module = self.module.to(execution.device)
         runner = module if execution.wrap is None else execution.wrap(module)
         trainer = Trainer(
@@ -171,14 +175,17 @@ class NbsrLearner(TorchLearner):
     @torch.no_grad()
     def finish(self, splits: Splits) -> None:
         if self.model.density is not None:
-            with evaluating(self.model):
-                parts = splits.train.x.split(TRACE_CHUNK)
-                device = self.model.prior.device
-                oracle = torch.cat([self.model.oracle(part.to(device)) for part in parts])
-            self.model.fit_density(oracle, splits.train.y.to(oracle.device))
+            oracle = self._oracle(splits.train.x)
+            labels = splits.train.y.to(oracle.device)
+            self.model.fit_density(oracle, labels, fresh=self._oracle(splits.valid.x))
         if self.calibrate:
             self.model.calibration.reset()
             self.model.calibrate(self.trace(splits.valid.x), splits.valid.y)
+
+    def _oracle(self, x: Tensor) -> Float[Tensor, "N d"]:
+        with evaluating(self.model):
+            device = self.model.prior.device
+            return torch.cat([self.model.oracle(part.to(device)) for part in x.split(TRACE_CHUNK)])
 
     @torch.no_grad()
     def trace(self, x: Tensor) -> BeliefTrace:

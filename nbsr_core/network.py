@@ -186,11 +186,17 @@ class NBSR(nn.Module):
         return Prediction.concat(parts)
 
     @torch.no_grad()
-    def fit_density(self, h: Float[Tensor, "N d"], y: Int[Tensor, " N"] | None = None) -> None:
-        """Fit the density factor on training oracles."""
+    def fit_density(
+        self,
+        h: Float[Tensor, "N d"],
+        y: Int[Tensor, " N"] | None = None,
+        *,
+        fresh: Float[Tensor, "M d"] | None = None,
+    ) -> None:
+        """Fit the density factor on training oracles; `fresh` ones, of data not trained on, say how far new data lies."""
         if self.density is None:
             raise InputError("this model has no density factor: give NBSR(density=DensityFactor(oracle_dim))")
-        self.density.fit(h, y)
+        self.density.fit(h, y, fresh=fresh)
 
     @torch.no_grad()
     def calibrate(self, trace: BeliefTrace, y: Int[Tensor, " N"]) -> None:

@@ -6,15 +6,23 @@ confidence budget (scaled sigmoid), the leaf has none (softplus), and both ask t
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
 import torch
 from sklearn.datasets import load_iris
 from sklearn.model_selection import train_test_split
-from torch import Tensor, nn
+from torch import nn
 
 from nbsr_core.domains.base import Split, Splits
+from nbsr_core.domains.domain import Domain, ModelKind, Signature
+from nbsr_core.errors import InputError
 from nbsr_core.experts import ExpertSpec
 from nbsr_core.graph import DecisionGraph
+from nbsr_core.learners import Classifier, NbsrLearner
 from nbsr_core.network import NBSR
+from nbsr_core.objectives import Objective
+from nbsr_core.preprocessing import Standardise
 
 # Most that the mid expert may say for one class, against a prior of 1: enough to lean, not to be sure.
 MID_BUDGET = 5.0
@@ -45,33 +53,79 @@ def load(seed: int = 0) -> Splits:
     )
 
 
-class Standardise(nn.Module):
-    """Centre and scale by the training data's own mean and deviation; kept in the model, so that it takes raw input."""
-
-    def __init__(self, x: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("mean", x.mean(0))
-        self.register_buffer("std", x.std(0).clamp_min(1e-6))
-        self.mean: Tensor
-        self.std: Tensor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.std
-
-
 def build(splits: Splits, *, oracle_dim: int = 32, mid_budget: float = MID_BUDGET) -> NBSR:
-    """The miniature NBSR of the toy experiment."""
-    backbone = nn.Sequential(
-        Standardise(splits.train.x),
-        nn.Linear(splits.train.x.shape[1], oracle_dim),
-        nn.Tanh(),
-        nn.Linear(oracle_dim, oracle_dim),
-        nn.Tanh(),
+    """The miniature NBSR of the toy experiment, ready for these flowers."""
+    body = _body(splits.train.x.shape[1], oracle_dim)
+    body[0].fit(splits.train.x)
+    return _network(body, splits.num_classes, oracle_dim, mid_budget)
+
+
+def _body(features: int, oracle_dim: int) -> nn.Sequential:
+    return nn.Sequential(
+        Standardise(features), nn.Linear(features, oracle_dim), nn.Tanh(), nn.Linear(oracle_dim, oracle_dim), nn.Tanh()
     )
+
+
+def _network(body: nn.Module, num_classes: int, oracle_dim: int, mid_budget: float) -> NBSR:
     return NBSR(
-        backbone,
+        body,
         DecisionGraph.chain(["Mid-Expert", "Leaf-Expert"]),
-        num_classes=splits.num_classes,
+        num_classes=num_classes,
         oracle_dim=oracle_dim,
         experts=[ExpertSpec(activation="sigmoid", bound=mid_budget), ExpertSpec(activation="softplus")],
     )
+
+
+@dataclass(frozen=True)
+class IrisData:
+    """Iris has no options: the flowers are what they are."""
+
+
+@dataclass(frozen=True)
+class ToyOptions:
+    """The toy NBSR: one path, a mid expert with a budget, a leaf without one."""
+
+    oracle_dim: int = 32
+    mid_budget: float = MID_BUDGET
+    objective: Objective = field(default_factory=lambda: Objective(every_depth=2.0))
+    calibrate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.oracle_dim < 1:
+            raise InputError(f"oracle_dim must be a whole number >= 1, got {self.oracle_dim}")
+        if not self.mid_budget > 0:
+            raise InputError(f"mid_budget must be a number > 0, got {self.mid_budget}")
+
+
+@dataclass(frozen=True)
+class FlatOptions:
+    """The same body with a softmax on top."""
+
+    oracle_dim: int = 32
+
+
+def _build_toy(options: ToyOptions, signature: Signature) -> NbsrLearner:
+    body = _body(signature.num_features, options.oracle_dim)
+    model = _network(body, signature.num_classes, options.oracle_dim, options.mid_budget)
+    return NbsrLearner(model, options.objective, calibrate=options.calibrate)
+
+
+def _build_flat(options: FlatOptions, signature: Signature) -> Classifier:
+    network = nn.Sequential()
+    network.add_module("backbone", _body(signature.num_features, options.oracle_dim))
+    network.add_module("head", nn.Linear(options.oracle_dim, signature.num_classes))
+    return Classifier(network)
+
+
+class Iris(Domain):
+    """Three species from two features."""
+
+    name = "iris"
+    data = IrisData
+    models: ClassVar = {
+        "nbsr": ModelKind("nbsr", ToyOptions, _build_toy),
+        "mlp": ModelKind("baseline", FlatOptions, _build_flat),
+    }
+
+    def load(self, data: Any, seed: int) -> Splits:
+        return load(seed)

@@ -212,7 +212,7 @@ def test_a_kept_trace_does_not_change_when_the_model_is_calibrated_again() -> No
 
 
 def test_calibration_is_for_evaluation_only() -> None:
-    model, x, _ = prepared("chain", "calibrated")
+    model, x, _ = prepared("layered", "calibrated")
     trace = model.train()(x)
     assert torch.equal(trace.alpha, torch.stack(trace.beliefs))
 
