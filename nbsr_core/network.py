@@ -193,7 +193,7 @@ class NBSR(nn.Module):
         *,
         fresh: Float[Tensor, "M d"] | None = None,
     ) -> None:
-        """Fit the density factor on training oracles; `fresh` ones, of data not trained on, say how far new data lies."""
+        """Fit the density factor on training oracles; `fresh` ones, not trained on, say how far new data lies."""
         if self.density is None:
             raise InputError("this model has no density factor: give NBSR(density=DensityFactor(oracle_dim))")
         self.density.fit(h, y, fresh=fresh)

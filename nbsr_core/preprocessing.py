@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Standardise(nn.Module):
-    """Centre and scale each feature by the training data's own mean and deviation; does nothing before it has seen any."""
+    """Centre and scale each feature by the training data's own mean and deviation; the identity until it is fitted."""
 
     def __init__(self, features: int) -> None:
         super().__init__()

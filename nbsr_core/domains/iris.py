@@ -56,7 +56,9 @@ def load(seed: int = 0) -> Splits:
 def build(splits: Splits, *, oracle_dim: int = 32, mid_budget: float = MID_BUDGET) -> NBSR:
     """The miniature NBSR of the toy experiment, ready for these flowers."""
     body = _body(splits.train.x.shape[1], oracle_dim)
-    body[0].fit(splits.train.x)
+    for step in body:
+        if isinstance(step, Standardise):
+            step.fit(splits.train.x)
     return _network(body, splits.num_classes, oracle_dim, mid_budget)
 
 

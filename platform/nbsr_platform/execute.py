@@ -26,7 +26,7 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
-from nbsr_core.errors import NbsrError
+from nbsr_core.errors import InputError, NbsrError
 from nbsr_platform.distributed import Team
 from nbsr_platform.parts import Resources
 from nbsr_platform.paths import Home
@@ -336,10 +336,14 @@ def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
     room = int(cluster.get("CPU", 1) // (cpus * workers))
     if gpus:
         room = min(room, int(cluster["GPU"] // (gpus * workers)))
-    wanted = resources.concurrency or max(room, 1)
+    if room < 1:
+        asked = f"{workers} worker(s) with {cpus:g} CPUs" + (f" and {gpus:g} GPUs" if gpus else "") + " each"
+        has = f"{cluster.get('CPU', 0):g} CPUs" + (f" and {cluster['GPU']:g} GPUs" if gpus else "")
+        raise InputError(f"resources: a trial asks for {asked}, and Ray has {has} here: it would wait for ever")
+    wanted = resources.concurrency or room
     per_trial = {"cpu": 0.0 if workers > 1 else cpus, **({"gpu": float(gpus)} if gpus and workers == 1 else {})}
     team = Team(workers, cpus, float(gpus), resources.retries)
-    return Placement(per_trial, max(1, min(wanted, room)) if room else 1, "cuda" if gpus else "cpu", team)
+    return Placement(per_trial, min(wanted, room), "cuda" if gpus else "cpu", team)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nbsr_core.dispatch import Layout, StackedLinear
+from nbsr_core.dispatch import Layout, StackedLinear, stacked_network
 
 WAYS = {"cheap maps, few calls": 1, "moderate maps": 200_000, "dear maps, exact arithmetic": 10**12}
 """What a row costs decides the way through a bank; all must give the same."""
@@ -199,3 +199,72 @@ def test_a_bank_says_what_it_holds_and_what_it_costs() -> None:
     bank = StackedLinear(3, 16, 5, bias=False)
     assert bank.macs == 80
     assert repr(bank) == "StackedLinear(slots=3, in=16, out=5, bias=False)"
+
+
+# --- small networks ---------------------------------------------------------------------------------------------------
+
+SLOTS = torch.tensor([2, 0, 2, 3, 0, 2])
+
+
+def two_layers(one_slot: bool = False) -> tuple[StackedLinear, StackedLinear, StackedLinear]:
+    """Parts of a ReLU network: two for the inputs of the first layer, then the second layer."""
+    slots = 1 if one_slot else 4
+    first, beside = StackedLinear(slots, 3, 5), StackedLinear(slots, 2, 5, bias=False)
+    return first.double(), beside.double(), StackedLinear(slots, 5, 2).double()
+
+
+def spelled_out(
+    parts: tuple[StackedLinear, StackedLinear, StackedLinear], x: Tensor, y: Tensor, slots: Tensor
+) -> Tensor:
+    first, beside, last = parts
+    hidden = row_by_row(first, x, slots) + row_by_row(beside, y.expand(len(x), -1), slots)
+    return row_by_row(last, hidden.clamp(min=0), slots)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["many slots", "one slot", "one slot and one row for all"])
+def test_a_stacked_network_equals_row_by_row_in_values_and_gradients(kind: str, way: str) -> None:
+    one = kind != "many slots"
+    parts = two_layers(one)
+    slots = torch.zeros_like(SLOTS) if one else SLOTS
+    x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(1 if "one row" in kind else 6, 2, dtype=torch.float64, requires_grad=True)
+    layout = Layout.of(slots, 1 if one else 4, WAYS[way])
+    order = torch.arange(6) if layout.order is None else layout.order
+    first, beside, last = parts
+    inputs = [(x[order], first), (y if len(y) == 1 else y[order], beside)]
+    got = stacked_network(inputs, [last], layout)[torch.argsort(order)]
+    expected = spelled_out(parts, x, y, slots)
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+    wanted = [x, y, *(parameter for part in parts for parameter in part.parameters())]
+    for mine, theirs in zip(
+        torch.autograd.grad(got.square().sum(), wanted),
+        torch.autograd.grad(expected.square().sum(), wanted),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
+    with torch.no_grad():
+        torch.testing.assert_close(stacked_network(inputs, [last], layout)[torch.argsort(order)], expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_second_derivatives_are_refused_rather_than_wrong(way: str) -> None:
+    first, _, last = two_layers()
+    layout = Layout.of(SLOTS, 4, WAYS[way])
+    x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    answer = stacked_network([(x, first)], [last], layout)
+    (slope,) = torch.autograd.grad(answer.square().sum(), last.weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable|does not require grad"):
+        torch.autograd.grad(slope.square().sum(), x)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_maps_that_change_before_the_backward_pass_are_noticed(way: str) -> None:
+    """As by any other layer: a gradient of weights that are gone would be silently wrong."""
+    first, _, last = two_layers()
+    x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    answer = stacked_network([(x, first)], [last], Layout.of(SLOTS, 4, WAYS[way]))
+    with torch.no_grad():
+        last.weight.mul_(0.5)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        answer.sum().backward()
