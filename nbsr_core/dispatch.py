@@ -62,7 +62,7 @@ class Layout:
         if num_slots == 1:
             return Layout.single(rows)
         # NumPy takes these tiny steps in a tenth of torch's time, and the counts are needed here anyway.
-        where = slots.cpu().numpy()
+        where = slots.cpu().numpy().astype(np.int16 if num_slots < 2**15 else np.int64)  # radix sort for the small ones
         order = np.argsort(where, kind="stable")
         counts = np.bincount(where, minlength=num_slots)
         visited = np.flatnonzero(counts)

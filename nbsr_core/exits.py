@@ -78,14 +78,27 @@ class Prediction:
         return Prediction(*(torch.cat(column) for column in columns))
 
 
-def conclude(
-    alpha: Float[Tensor, "B K"],
-    depth: Int[Tensor, " B"],
-    node: Int[Tensor, " B"],
-    prior_weight: float,
-    max_vacuity: float | None,
-) -> Prediction:
+@dataclass(frozen=True, eq=False)
+class Stop:
+    """Samples that stopped together: which they are (None: all, in order), their belief, node and depth."""
+
+    row: Int[Tensor, " b"] | None
+    alpha: Float[Tensor, "b K"]
+    node: Int[Tensor, " b"]
+    depth: int | Int[Tensor, " b"]
+
+
+def conclude(stops: Sequence[Stop], prior_weight: float, max_vacuity: float | None) -> Prediction:
     """Turn the beliefs at which walks stopped into predictions; what is still too vacuous is an abstention."""
+    alphas, nodes = [stop.alpha for stop in stops], [stop.node for stop in stops]
+    depths = [torch.full_like(s.node, s.depth) if isinstance(s.depth, int) else s.depth for s in stops]
+    if len(stops) == 1 and stops[0].row is None:
+        alpha, node, depth = alphas[0], nodes[0], depths[0]
+    else:
+        row = torch.cat([stop.row for stop in stops if stop.row is not None])
+        alpha = alphas[0].new_empty(len(row), alphas[0].shape[1]).index_copy_(0, row, torch.cat(alphas))
+        node = torch.empty_like(row).index_copy_(0, row, torch.cat(nodes))
+        depth = torch.empty_like(row).index_copy_(0, row, torch.cat(depths))
     vacuity = prior_weight / alpha.sum(-1)
     abstained = torch.zeros_like(depth, dtype=torch.bool) if max_vacuity is None else vacuity > max_vacuity
     return Prediction(alpha, depth, node, vacuity, abstained)

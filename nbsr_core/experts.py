@@ -131,8 +131,7 @@ class LevelExperts(nn.Module):
     def forward(self, h: Float[Tensor, "B d"], position: Int[Tensor, " B"], layout: Layout) -> Float[Tensor, "B K"]:
         """Evidence of each row's own expert; `position` is the node's place in its level, `layout` follows it."""
         if len(self.banks) == 1:
-            evidence: Tensor = self.banks[0](h, layout)
-            return evidence
+            return self.banks[0].forward(h, layout)
         bank_of_row = self.bank_of_node[position]
         parts, rows_of_parts = [], []
         for index, bank in enumerate(self.banks):

@@ -122,6 +122,10 @@ class LevelRouters(nn.Module):
             "missing", torch.arange(self.num_children) >= counts[counts > 0].unsqueeze(1), persistent=False
         )
         self.register_buffer("inner", counts > 0, persistent=False)
+        below = graph.levels[level + 1].start
+        child_position = torch.tensor(graph.child_table[nodes.start : nodes.stop, : self.num_children]) - below
+        self.child_position: Tensor
+        self.register_buffer("child_position", child_position.flatten(), persistent=False)
         self.bank = (
             RouterBank(len(inner), oracle_dim, num_classes, side_dim, self.num_children, spec)
             if self.num_children > 1
@@ -139,16 +143,22 @@ class LevelRouters(nn.Module):
         """Logits over children for rows at inner nodes; `layout` may be reused where the whole level is inner."""
         if self.bank is None:
             return h.new_zeros(h.shape[0], 1)
-        slots = self.slot_of_node[position]
+        slots = position if self.all_inner else self.slot_of_node.index_select(0, position)
         if layout is None or not self.all_inner:
             layout = Layout.of(slots, self.missing.shape[0], self.bank.macs)
             if layout.order is not None:  # rows arrive in another order than this layout wants: sort, ask, sort back
                 order, back = layout.order, torch.argsort(layout.order)
                 beside = None if side is None else side.index_select(0, order)
                 h, alpha = h.index_select(0, order), alpha.index_select(0, order)
-                logits: Tensor = self.bank(h, alpha, beside, layout)
+                logits = self.bank.forward(h, alpha, beside, layout)
                 return self._without_missing(logits.index_select(0, back), slots)
-        return self._without_missing(self.bank(h, alpha, side, layout), slots)
+        return self._without_missing(self.bank.forward(h, alpha, side, layout), slots)
+
+    def chosen(self, position: Int[Tensor, " b"], choice: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
+        """Where the chosen children stand in the level below."""
+        if self.inner.shape[0] > 1:
+            choice = position * self.num_children + choice
+        return self.child_position.index_select(0, choice)
 
     def _without_missing(
         self, logits: Float[Tensor, "b children"], slots: Int[Tensor, " b"]

@@ -18,7 +18,7 @@ from nbsr_core import dirichlet
 from nbsr_core.audit import AuditStep, AuditTrail
 from nbsr_core.calibration import calibrated
 from nbsr_core.errors import InputError
-from nbsr_core.exits import Prediction, check_eta, check_max_vacuity, conclude, first_below
+from nbsr_core.exits import Prediction, Stop, check_eta, check_max_vacuity, conclude, first_below
 from nbsr_core.frontier import Frontier
 from nbsr_core.graph import DecisionGraph
 
@@ -150,13 +150,8 @@ class BeliefTrace:
         """Depth and belief at which each sample stops: exactly what `model.predict` gives, from this one walk."""
         depth = self.exit_depth(eta)
         rows = torch.arange(len(self), device=depth.device)
-        return conclude(
-            self.alpha[depth, rows],
-            depth,
-            self.nodes[depth, rows],
-            float(self.prior.sum()),
-            check_max_vacuity(max_vacuity),
-        )
+        stop = Stop(None, self.alpha[depth, rows], self.nodes[depth, rows], depth)
+        return conclude([stop], float(self.prior.sum()), check_max_vacuity(max_vacuity))
 
     def frontier(self, y: Int[Tensor, " B"], etas: Sequence[float] | None = None) -> Frontier:
         """Accuracy, depth and cost at every threshold; without `etas`, at every one that makes a difference."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nbsr_core import dirichlet
 from nbsr_core.dispatch import Layout
-from nbsr_core.exits import Prediction, conclude
+from nbsr_core.exits import Prediction, Stop, conclude
 from nbsr_core.routing import Routes, RoutingMode, choose, straight_through
 from nbsr_core.trace import BeliefTrace, Step
 
@@ -28,6 +28,8 @@ class Walkers:
     """The samples under way, in the order that suits the level they are on.
 
     Attributes:
+        level: the level that they are on.
+        position: where in it each one stands.
         row: which sample of the batch each walker is; None while nobody was moved and nobody has left.
         layout: how the walkers are spread over the nodes of their level; None when it is no longer true.
     """
@@ -35,42 +37,45 @@ class Walkers:
     model: NBSR
     h: Float[Tensor, "b d"]
     side: Float[Tensor, "b s"] | None
-    node: Int[Tensor, " b"]
+    level: int
+    position: Int[Tensor, " b"]
     row: Int[Tensor, " b"] | None
     layout: Layout | None
 
     @staticmethod
     def at_root(model: NBSR, h: Float[Tensor, "B d"], side: Float[Tensor, "B s"] | None) -> Walkers:
-        node = torch.zeros(h.shape[0], dtype=torch.int64, device=h.device)  # the root is node 0
-        return Walkers(model, h, side, node, None, Layout.single(h.shape[0]))
+        position = torch.zeros(h.shape[0], dtype=torch.int64, device=h.device)
+        return Walkers(model, h, side, 0, position, None, Layout.single(h.shape[0]))
 
-    def ask(self, level: int, belief: Float[Tensor, "#b K"]) -> Float[Tensor, "b children"]:
+    @property
+    def node(self) -> Int[Tensor, " b"]:
+        """Where everybody stands, as nodes of the graph."""
+        return self.position + self.model.graph.levels[self.level].start
+
+    def ask(self, belief: Float[Tensor, "#b K"]) -> Float[Tensor, "b children"]:
         """Logits of the routers where the walkers stand."""
-        routers = self.model.routers[level]
-        logits: Tensor = routers(self.h, belief, self.side, self.node - routers.start, self.layout)
+        logits: Tensor = self.model.routers[self.level](self.h, belief, self.side, self.position, self.layout)
         return logits
 
-    def move(self, level: int, choice: Int[Tensor, " b"]) -> Int[Tensor, " b"] | None:
+    def move(self, choice: Int[Tensor, " b"]) -> Int[Tensor, " b"] | None:
         """Go to the chosen children. Returns the permutation that the new level asked for, if any."""
-        nodes = self.model.graph.levels[level + 1]
-        child = self.model.child_table[self.node, choice]
-        self.layout = Layout.of(child - nodes.start, len(nodes), self.model.experts[level].macs)
-        order = self.layout.order
-        self.node = child
-        if order is not None:
-            self._select(order)
-        return order
+        self.position = self.model.routers[self.level].chosen(self.position, choice)
+        self.level += 1
+        experts = self.model.experts[self.level - 1]
+        self.layout = Layout.of(self.position, len(self.model.graph.levels[self.level]), experts.macs)
+        if self.layout.order is not None:
+            self._select(self.layout.order)
+        return self.layout.order
 
-    def consult(self, level: int) -> Float[Tensor, "b K"]:
-        """Evidence of the experts where the walkers stand now, one level below `level`."""
-        start = self.model.graph.levels[level + 1].start
-        evidence: Tensor = self.model.experts[level](self.h, self.node - start, self.layout)
+    def consult(self) -> Float[Tensor, "b K"]:
+        """Evidence of the experts where the walkers stand."""
+        evidence: Tensor = self.model.experts[self.level - 1](self.h, self.position, self.layout)
         return evidence
 
-    def can_go_on(self, level: int) -> Bool[Tensor, " b"] | None:
-        """Who stands at an inner node of `level`; None if everybody does."""
-        routers = self.model.routers[level]
-        return None if routers.all_inner else routers.inner[self.node - routers.start]
+    def can_go_on(self) -> Bool[Tensor, " b"] | None:
+        """Who stands at an inner node; None if everybody does."""
+        routers = self.model.routers[self.level]
+        return None if routers.all_inner else routers.inner.index_select(0, self.position)
 
     def keep(self, staying: Int[Tensor, " kept"]) -> None:
         """The others leave the batch."""
@@ -79,7 +84,7 @@ class Walkers:
 
     def _select(self, index: Int[Tensor, " kept"]) -> None:
         self.row = index if self.row is None else self.row.index_select(0, index)
-        self.h, self.node = self.h.index_select(0, index), self.node.index_select(0, index)
+        self.h, self.position = self.h.index_select(0, index), self.position.index_select(0, index)
         self.side = None if self.side is None else self.side.index_select(0, index)
 
     def pick(self, full: Tensor) -> Tensor:
@@ -109,12 +114,12 @@ def tracing_walk(
     walking: Tensor | None = None
     for level in range(model.graph.depth):
         belief = prior.unsqueeze(0) if level == 0 else walkers.pick(alpha)
-        routes = choose(walkers.ask(level, belief), mode, tau)
-        parent = walkers.node
-        order = walkers.move(level, routes.choice)
+        routes = choose(walkers.ask(belief), mode, tau)
+        parent = walkers.position
+        order = walkers.move(routes.choice)
         if order is not None:
             parent, routes = parent.index_select(0, order), routes.reordered(order)
-        evidence = _credited(walkers, level, parent, routes, None if scale is None else walkers.pick(scale))
+        evidence = _credited(walkers, parent, routes, None if scale is None else walkers.pick(scale))
         evidence = walkers.spread(evidence, batch)
         alpha = alpha + evidence
         node = walkers.node if walkers.row is None else node.index_copy(0, walkers.row, walkers.node)
@@ -130,7 +135,7 @@ def tracing_walk(
             )
         )
         if level + 1 < model.graph.depth:
-            staying = walkers.can_go_on(level + 1)
+            staying = walkers.can_go_on()
             if eta is not None:
                 unsure = ~_sharp(model, walkers.pick(alpha).detach(), level + 1, eta)
                 staying = unsure if staying is None else staying & unsure
@@ -144,37 +149,38 @@ def tracing_walk(
 
 def _credited(
     walkers: Walkers,
-    level: int,
     parent: Int[Tensor, " b"],
     routes: Routes,
     factor: Float[Tensor, " b"] | None,
 ) -> Float[Tensor, "b K"]:
     """Evidence where the walkers stand, scaled by the density factor, with the router's gradient attached."""
-    evidence = walkers.consult(level)
+    evidence = walkers.consult()
     if factor is not None:
         evidence = evidence * factor.unsqueeze(1)
     if routes.relaxed is None or routes.relaxed.shape[1] == 1:
         return evidence
     siblings = None
     if walkers.model.estimator == "counterfactual":
-        siblings = _sibling_evidence(walkers, level, parent)
+        siblings = _sibling_evidence(walkers, parent)
         siblings = siblings if factor is None else siblings * factor.detach().view(-1, 1, 1)
     return straight_through(evidence, routes.relaxed, routes.choice, siblings)
 
 
 @torch.no_grad()
-def _sibling_evidence(walkers: Walkers, level: int, parent: Int[Tensor, " b"]) -> Float[Tensor, "b children K"]:
+def _sibling_evidence(walkers: Walkers, parent: Int[Tensor, " b"]) -> Float[Tensor, "b children K"]:
     """What every child of each walker's parent would have said; 0 where a parent has fewer children."""
-    model, nodes = walkers.model, walkers.model.graph.levels[level + 1]
-    children = model.child_table[parent, : model.routers[level].num_children]
+    model, level = walkers.model, walkers.level
+    experts, nodes = model.experts[level - 1], model.graph.levels[level]
+    routers = model.routers[level - 1]
+    children = routers.child_position.view(-1, routers.num_children).index_select(0, parent)
     columns = []
     for child in children.unbind(1):
         there = (child >= 0).nonzero().squeeze(1)
-        position = child[there] - nodes.start
-        layout = Layout.of(position, len(nodes), model.experts[level].macs)
+        position = child.index_select(0, there)
+        layout = Layout.of(position, len(nodes), experts.macs)
         if layout.order is not None:
-            there, position = there[layout.order], position[layout.order]
-        evidence = model.experts[level](walkers.h.index_select(0, there), position, layout)
+            there, position = there.index_select(0, layout.order), position.index_select(0, layout.order)
+        evidence = experts(walkers.h.index_select(0, there), position, layout)
         columns.append(evidence.new_zeros(len(child), model.num_classes).index_copy_(0, there, evidence))
     return torch.stack(columns, dim=1)
 
@@ -187,42 +193,36 @@ def stopping_walk(
     max_vacuity: float | None,
 ) -> Prediction:
     """Walk that stops: samples below eta leave the batch. Entropy is computed only where an exit is possible."""
-    batch, scale, depth_of_graph = h.shape[0], model.evidence_scale(h), model.graph.depth
+    scale, last = model.evidence_scale(h), model.graph.depth
     walkers = Walkers.at_root(model, h, side)
     alpha = model.prior.to(h.dtype).unsqueeze(0)
-    final = h.new_empty(batch, model.num_classes)
-    depth = torch.full((batch,), depth_of_graph, device=h.device)
-    node = torch.empty_like(depth)
-    for level in range(depth_of_graph):
-        choice = walkers.ask(level, alpha).argmax(-1)
-        order = walkers.move(level, choice)
-        evidence = walkers.consult(level)
+    stops: list[Stop] = []
+    while len(walkers.position):
+        order = walkers.move(walkers.ask(alpha).argmax(-1))
+        evidence = walkers.consult()
         if scale is not None:
             evidence *= walkers.pick(scale).unsqueeze(1)
-        alpha = evidence.add_(alpha if level == 0 or order is None else alpha.index_select(0, order))
-        if level + 1 == depth_of_graph:
+        alpha = evidence.add_(alpha if walkers.level == 1 or order is None else alpha.index_select(0, order))
+        shown = _presented(model, alpha, walkers.level)
+        if walkers.level == last:
+            stops.append(Stop(walkers.row, shown, walkers.node, last))
             break
-        staying = walkers.can_go_on(level + 1)
+        staying = walkers.can_go_on()
         if eta is not None:
-            unsure = ~_sharp(model, alpha, level + 1, eta)
+            unsure = dirichlet.entropy(shown, validate_args=False) >= eta
             staying = unsure if staying is None else staying & unsure
         if staying is None or bool(staying.all()):
             continue
-        leaving = (~staying).nonzero().squeeze(1)
-        rows = leaving if walkers.row is None else walkers.row[leaving]
-        final[rows] = _presented(model, alpha[leaving], level + 1)
-        depth[rows], node[rows] = level + 1, walkers.node[leaving]
-        if len(leaving) == len(staying):
-            return conclude(final, depth, node, float(model.prior.sum()), max_vacuity)
-        kept = staying.nonzero().squeeze(1)
+        if not bool(staying.any()):
+            stops.append(Stop(walkers.row, shown, walkers.node, walkers.level))
+            break
+        kept, leaving = staying.nonzero().squeeze(1), (~staying).nonzero().squeeze(1)
+        rows = leaving if walkers.row is None else walkers.row.index_select(0, leaving)
+        node = walkers.node.index_select(0, leaving)
+        stops.append(Stop(rows, shown.index_select(0, leaving), node, walkers.level))
         walkers.keep(kept)
         alpha = alpha.index_select(0, kept)
-    alpha = _presented(model, alpha, depth_of_graph)
-    if walkers.row is None:
-        final, node = alpha, walkers.node
-    else:
-        final[walkers.row], node[walkers.row] = alpha, walkers.node
-    return conclude(final, depth, node, float(model.prior.sum()), max_vacuity)
+    return conclude(stops, float(model.prior.sum()), max_vacuity)
 
 
 def soft_walk(model: NBSR, h: Float[Tensor, "B d"], side: Float[Tensor, "B s"] | None, tau: float) -> BeliefTrace:
