@@ -3,8 +3,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Tests share the cores between processes; each of them computes with one thread.
+JOBS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: install quickstart test test-slow lint format bench clean
+.PHONY: install quickstart ui example test test-slow lint format bench clean
 
 install: $(STAMP)
 
@@ -13,14 +16,20 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-quickstart: install ## train the Iris toy and draw how its belief sharpens
+quickstart: install ## a few minutes: Iris and medical studies, the comparison, a report
+	$(BIN)/nbsr run studies/quickstart.yaml
+
+ui: install ## MLflow on what was found
+	$(BIN)/nbsr ui
+
+example: install ## the library alone: train the Iris toy and draw how its belief sharpens
 	$(BIN)/python examples/iris.py
 
 test: install lint ## what CI runs first
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-slow: install
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 lint: install
 	$(BIN)/ruff check .
@@ -31,8 +40,9 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install ## ratios measured side by side; see benchmarks/README.md
+bench: install ## ratios measured side by side; see docs/benchmarks.md
 	$(BIN)/python -m benchmarks.walk
+	$(BIN)/python -m benchmarks.sweep
 
 clean: ## all that was generated, the environment included
 	rm -rf $(VENV) .nbsr out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 # What one more product costs beyond its arithmetic, in multiply-adds (measured by `benchmarks/dispatch.py`).
 MACS_PER_CALL = 500_000
@@ -220,12 +221,15 @@ class _StackedNetwork(torch.autograd.Function):
         stop = num_inputs + num_weights
         inputs, weights, biases = tensors[:num_inputs], tensors[num_inputs:stop], tensors[stop:]
         output, ctx.groups = _forward(layout, list(inputs), list(weights), list(biases))
+        ctx.save_for_backward(*tensors)  # the groups hold views of them; saved, a change in between is noticed
         ctx.layout, ctx.num_inputs, ctx.num_weights = layout, num_inputs, num_weights
         ctx.shapes = [None if tensor is None else tensor.shape for tensor in tensors]
         return output
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        _ = ctx.saved_tensors
         layout, needed = ctx.layout, ctx.needs_input_grad[3:]
         parts: list[list[Tensor]] = [[] for _ in ctx.shapes]
         of_inputs, rest = parts[: ctx.num_inputs], parts[ctx.num_inputs :]

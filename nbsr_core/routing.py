@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from nbsr_core.errors import InputError
 
@@ -119,6 +120,7 @@ class _StraightThrough(torch.autograd.Function):
         return evidence.view_as(evidence)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         evidence, choice, siblings = ctx.saved_tensors
         if siblings is not None:

@@ -51,6 +51,10 @@ class Team:
             num_workers=self.workers, use_gpu=self.gpus_per_worker > 0, resources_per_worker=resources
         )
 
+    def __str__(self) -> str:
+        gpus = f" and {self.gpus_per_worker:g} GPUs" if self.gpus_per_worker else ""
+        return f"{self.workers} worker(s) with {self.cpus_per_worker:g} CPUs{gpus} each"
+
     @property
     def backend(self) -> str:
         return "nccl" if self.gpus_per_worker else "gloo"

@@ -280,6 +280,8 @@ def execute(
     scratch = home.scratch(study.name)
     shutil.rmtree(scratch, ignore_errors=True)
     plan = placement(study.resources, ray.cluster_resources())
+    if not plan.fits:
+        raise InputError(f"resources: a trial asks for {plan.team}, more than Ray has here: it would wait for ever")
     searcher = _FeedSearcher(
         feed,
         lambda trial: {
@@ -326,6 +328,7 @@ class Placement:
     concurrency: int
     device: str
     team: Team
+    fits: bool
 
 
 def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
@@ -336,14 +339,10 @@ def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
     room = int(cluster.get("CPU", 1) // (cpus * workers))
     if gpus:
         room = min(room, int(cluster["GPU"] // (gpus * workers)))
-    if room < 1:
-        asked = f"{workers} worker(s) with {cpus:g} CPUs" + (f" and {gpus:g} GPUs" if gpus else "") + " each"
-        has = f"{cluster.get('CPU', 0):g} CPUs" + (f" and {cluster['GPU']:g} GPUs" if gpus else "")
-        raise InputError(f"resources: a trial asks for {asked}, and Ray has {has} here: it would wait for ever")
-    wanted = resources.concurrency or room
+    wanted = resources.concurrency or max(room, 1)
     per_trial = {"cpu": 0.0 if workers > 1 else cpus, **({"gpu": float(gpus)} if gpus and workers == 1 else {})}
     team = Team(workers, cpus, float(gpus), resources.retries)
-    return Placement(per_trial, min(wanted, room), "cuda" if gpus else "cpu", team)
+    return Placement(per_trial, max(1, min(wanted, room)), "cuda" if gpus else "cpu", team, fits=room >= 1)
 
 
 @contextlib.contextmanager

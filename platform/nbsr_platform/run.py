@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,9 +38,11 @@ class StudyRun:
     @cached_property
     def rows(self) -> list[summary.Row]:
         """The comparison; of a search, the Pareto set only."""
-        ended: Iterable[tuple[Trial, TrialResult]] = self.outcome.finished.values()
+        ended = list(self.outcome.finished.values())
         if self.study.search is not None:
-            ended = [item for key, item in self.outcome.finished.items() if key in set(self.pareto)]
+            ended = [item for item in ended if item[0].key in self.pareto]
+        labels = list(self.study.models)
+        ended.sort(key=lambda item: (labels.index(item[0].label), item[0].proposal or 0, item[0].seed))
         return summary.summarise(ended)
 
 

@@ -115,6 +115,13 @@ def test_a_layout_that_moves_rows_sorts_them_stably(slots: list[int], macs: int)
         assert layout.order.tolist() == sorted(range(len(slots)), key=lambda row: slots[row])
 
 
+def test_large_batches_are_sorted_stably_too() -> None:
+    slots = torch.randint(31, (5000,))
+    order = Layout.of(slots, 31, 10**12).order
+    assert order is not None
+    assert order.tolist() == sorted(range(5000), key=slots.tolist().__getitem__)
+
+
 def test_both_kinds_of_layout_are_among_the_tested_ways() -> None:
     slots = torch.tensor([2, 0, 2, 3, 0, 2])
     assert {Layout.of(slots, 4, macs).order is None for macs in WAYS.values()} == {True, False}

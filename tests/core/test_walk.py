@@ -134,15 +134,15 @@ def test_a_batch_walks_like_each_sample_on_its_own_spelled_out(
         options["density"] = nbsr.DensityFactor(ORACLE)
     dtype = torch.float32 if kind == "float32" else torch.float64
     model = make_model(graph, seed=3, **options).to(dtype).eval()
-    x = 2 * torch.randn(30, FEATURES, dtype=dtype)
-    side = torch.randn(30, 3, dtype=dtype) if kind == "side information" else None
+    x = 2 * torch.randn(14, FEATURES, dtype=dtype)
+    side = torch.randn(14, 3, dtype=dtype) if kind == "side information" else None
     with torch.no_grad():
         h = model.backbone(x)
         if kind == "density":
             model.fit_density(model.backbone(torch.randn(100, FEATURES, dtype=dtype)))
-        factor = model.density(h) if model.density is not None else torch.ones(30)
+        factor = model.density(h) if model.density is not None else torch.ones(14)
         trace = model(x, side=side)
-        for b in range(30):
+        for b in range(14):
             walk = plain_walk(model, h[b], None if side is None else side[b], specs, float(factor[b]))
             steps = len(walk.evidence)
             assert trace.length[b] == steps

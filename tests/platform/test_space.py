@@ -35,7 +35,7 @@ experts.bound: {float: [2, 50], when: {experts.activation: [exp, sigmoid]}}
 hidden: {choice: [[64], [32, 32]]}
 density.enabled: {choice: [true, false]}
 density.quantile: {float: [0.9, 0.999], when: {density.enabled: true, calibrate: true}}
-density.directions: {int: [1, 64], log: true, when: {density.quantile: 7}}
+density.directions: {int: [1, 64], log: true, when: {density.quantile: 0.6}}
 """
 
 
@@ -260,15 +260,15 @@ MISTAKES: dict[str, tuple[str, str]] = {
         ": expected 'frontier', got {'float': [-3, 3]}; it never needs another training, "
         "but is picked from the trained model's frontier",
     ),
-    "{density.quantile: {float: [0.9, 1], when: {densty.enabled: true}}}": (
+    "{density.quantile: {float: [0.9, 0.99], when: {densty.enabled: true}}}": (
         ".density.quantile.when.densty.enabled",
         f": neither the space nor the model has this key; did you mean 'density.enabled'? allowed: {NBSR_KEYS}",
     ),
-    "{density.quantile: {float: [0.9, 1], when: {density.enabled: maybe}}}": (
+    "{density.quantile: {float: [0.9, 0.99], when: {density.enabled: maybe}}}": (
         ".density.quantile.when.density.enabled",
         ": expected true or false, got 'maybe'",
     ),
-    "{density.quantile: {float: [0.9, 1], when: always}}": (
+    "{density.quantile: {float: [0.9, 0.99], when: always}}": (
         ".density.quantile.when",
         ": expected a mapping from another key to the value, or list of values, it must have, got 'always'",
     ),
@@ -295,7 +295,7 @@ class TestFile:
         _, wrong = read(WORKING)
         assert wrong == [
             "file: search.space.density.directions.when.density.quantile: is never so: density.quantile is one of "
-            '{"float": [0.9, 0.999], "step": null, "log": false}, got 7'
+            '{"float": [0.9, 0.999], "step": null, "log": false}, got 0.6'
         ]
 
     def test_without_a_model_only_the_form_is_checked(self) -> None:

@@ -115,7 +115,7 @@ models:
     training: {{epochs: 60, temperature: {{decay: 0.8}}}}
     graph: {{shape: uniform, depth: 3}}
     experts: [{{activation: sigmoid, bound: 5}}, {{hidden: [8, 8]}}]
-  flat: {{kind: mlp, hidden: []}}
+  flat: {{kind: mlp, hidden: [16]}}
   mlp:
 resources: {{gpus_per_worker: 0.25, concurrency: 4}}
 search:
@@ -145,7 +145,7 @@ class TestWhatIsRight:
         assert (nbsr.kind, nbsr.family, flat.kind, flat.family) == ("nbsr", "nbsr", "mlp", "baseline")
         assert nbsr.options.experts == (ExpertSpec(activation="sigmoid", bound=5.0), ExpertSpec(hidden=(8, 8)))
         assert (nbsr.options.graph.shape, nbsr.options.graph.depth, nbsr.options.graph.width) == ("uniform", 3, 4)
-        assert flat.options == tabular.MlpOptions(hidden=())
+        assert flat.options == tabular.MlpOptions(hidden=(16,))
         assert study.evaluation.etas == (-1.0, 0.5, 2.0)
         assert study.resources == Resources(gpus_per_worker=0.25, concurrency=4)
         assert study.search is not None
