@@ -31,6 +31,7 @@ Activation = Literal["softplus", "sigmoid", "exp"]
 # Smaller evidence would round to zero in float32, and zero is not positive.
 SMALLEST_EVIDENCE = 1e-20
 DEFAULT_EXP_BOUND = math.exp(15.0)
+LARGEST_BOUND = 1e30  # float32 ends at 3e38, and beliefs are sums
 
 
 def checked_hidden(owner: str, hidden: Sequence[int]) -> tuple[int, ...]:
@@ -64,7 +65,7 @@ class ExpertSpec:
         if self.activation == "sigmoid" and self.bound is None:
             raise InputError("sigmoid evidence needs a bound, its confidence budget for each class")
         smallest = 1.0 if self.activation == "exp" else 0.0
-        if self.bound is not None and not (math.isfinite(self.bound) and self.bound > smallest):
+        if self.bound is not None and not smallest < self.bound <= LARGEST_BOUND:
             raise InputError(f"{self.activation} bound must be finite and > {smallest:g}, got {self.bound!r}")
 
     def activate(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -6,6 +6,7 @@ walked again, and the figures are equal to the last bit to those of separate eva
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -64,7 +65,8 @@ class Frontier:
         else:
             if len(etas) == 0:
                 raise InputError("etas must name at least one threshold, got none")
-            thresholds = torch.tensor([check_eta(eta) for eta in etas], dtype=torch.float64)
+            known = [check_eta(eta) for eta in etas]
+            thresholds = torch.tensor([-math.inf if eta is None else eta for eta in known], dtype=torch.float64)
         correct = torch.stack([trace.belief(t).argmax(-1) == y for t in range(1, trace.depth + 1)])
         cost, length = trace.cost[1:], trace.length
         rows = torch.arange(len(trace), device=length.device)

@@ -45,7 +45,7 @@ class NBSR(nn.Module):
         experts: one specification for all experts, one a level, or one by node name (`"default"` for the rest).
         router: specification of all routers.
         routing: how training walks choose: `gumbel` (straight-through) or `softmax` (every path at once, weighted, for
-            training through time).
+            training through time), or `argmax` (no exploring: routers learn from a concept or balance loss alone).
         estimator: whose evidence teaches the router, see `nbsr_core.routing`.
         prior_weight: W of Subjective Logic, `alpha = e + W a`; K unless told, which makes the prior all ones.
         base_rate: a, the prior probability of each class; uniform unless told.
@@ -171,8 +171,8 @@ class NBSR(nn.Module):
             chunk: rows that walk together.
         """
         eta, max_vacuity = check_eta(eta), check_max_vacuity(max_vacuity)
-        if chunk < 1:
-            raise InputError(f"chunk must be at least 1, got {chunk}")
+        if not isinstance(chunk, int) or chunk < 1:
+            raise InputError(f"chunk must be at least 1, got {chunk!r}")
         _check_rows(x)
         if side is not None and len(side) != len(x):
             raise InputError(f"side information must have {len(x)} rows like the input, got {len(side)}")
@@ -251,7 +251,8 @@ class NBSR(nn.Module):
     def _check_walk(self, h: Tensor, side: Tensor | None) -> None:
         if not bool(torch.isfinite(h.sum())):
             bad = int((~torch.isfinite(h)).any(-1).sum())
-            raise InputError(f"the oracle h must be finite, got NaN or infinity in {bad} of {h.shape[0]} rows")
+            if bad:  # a sum may overflow where no row does
+                raise InputError(f"the oracle h must be finite, got NaN or infinity in {bad} of {h.shape[0]} rows")
         given = 0 if side is None else side.shape[-1]
         if given != self.side_dim:
             raise InputError(f"side information must have {self.side_dim} columns (side_dim), got {given}")

@@ -26,6 +26,8 @@ from nbsr_core.errors import InputError
 RoutingMode = Literal["gumbel", "softmax", "argmax"]
 Estimator = Literal["sparse", "counterfactual"]
 
+SMALLEST_TEMPERATURE = 1e-6  # colder, and the softmax of logits / tau has no gradient that float32 can hold
+
 
 def check_choice(name: str, value: str, allowed: Any) -> None:
     """Reject a misspelt option with the list of right ones."""
@@ -36,7 +38,8 @@ def check_choice(name: str, value: str, allowed: Any) -> None:
 
 def check_temperature(tau: float) -> float:
     """A Gumbel-softmax temperature must be a positive, finite number."""
-    if not (isinstance(tau, int | float) and math.isfinite(tau) and tau > 0):
+    is_number = isinstance(tau, int | float) and not isinstance(tau, bool)
+    if not (is_number and SMALLEST_TEMPERATURE <= tau < math.inf):
         raise InputError(f"temperature tau must be a finite number > 0, got {tau!r}")
     return float(tau)
 

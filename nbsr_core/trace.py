@@ -28,7 +28,8 @@ class Step:
     """One move of the whole batch from level t to level t+1.
 
     Samples whose walk is over (a leaf above the last level, or an early exit during training) stay where they are:
-    `walking` is False for them, their evidence is 0 and their logits mean nothing.
+    `walking` is False for them, their evidence is 0 and their logits mean nothing. (A soft walk is on every path at
+    once: its evidence goes on where the favoured path has ended.)
     """
 
     node: Int[Tensor, " B"]
