@@ -320,6 +320,10 @@ def execute(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+# A resource that Ray gives to the head node of every cluster.
+HEAD = "node:__internal_head__"
+
+
 @dataclass(frozen=True)
 class Placement:
     """What a trial asks of Ray, and how many run at once."""
@@ -340,7 +344,10 @@ def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
     if gpus:
         room = min(room, int(cluster["GPU"] // (gpus * workers)))
     wanted = resources.concurrency or max(room, 1)
-    per_trial = {"cpu": 0.0 if workers > 1 else cpus, **({"gpu": float(gpus)} if gpus and workers == 1 else {})}
+    if workers > 1:
+        per_trial = {HEAD: 0.001}  # a team's workers ask for themselves; who waits for them only needs a place
+    else:
+        per_trial = {"cpu": cpus, **({"gpu": float(gpus)} if gpus else {})}
     team = Team(workers, cpus, float(gpus), resources.retries)
     return Placement(per_trial, max(1, min(wanted, room)), "cuda" if gpus else "cpu", team, fits=room >= 1)
 
