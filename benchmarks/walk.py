@@ -75,6 +75,8 @@ def compare(batch: int, budget: float) -> tuple[dict[str, Timing], dict[str, Tim
         prediction.label  # noqa: B018
         return prediction.probs
 
+    flat.eval()
+    model.eval()
     inference = take_turns({"Flat": predict_flat, "Deep": predict_deep, "Fast": predict_fast}, budget=budget)
     flat.train()
     model.train()

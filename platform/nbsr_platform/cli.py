@@ -24,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+PLAIN_WIDTH = 120  # of lines in files and pipes, which have none of their own
 
 StudyFile = Annotated[Path, typer.Argument(help="A study file, or a collection of them.", show_default=False)]
 Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
@@ -60,7 +61,8 @@ def run(
     """Run a study, or go on with it: finished trials are reused, only missing ones run."""
     with clear_errors():
         what = load(study, overrides)
-        console = Console(stderr=as_json, highlight=False)
+        stream = sys.stderr if as_json else sys.stdout
+        console = Console(stderr=as_json, highlight=False, width=None if stream.isatty() else PLAIN_WIDTH)
         for member in members(what):
             for warning in warnings(member):
                 console.print(f"[yellow]warning[/yellow] {member.name}: {warning}")
