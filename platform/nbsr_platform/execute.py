@@ -344,10 +344,8 @@ def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
     if gpus:
         room = min(room, int(cluster["GPU"] // (gpus * workers)))
     wanted = resources.concurrency or max(room, 1)
-    if workers > 1:
-        per_trial = {HEAD: 0.001}  # a team's workers ask for themselves; who waits for them only needs a place
-    else:
-        per_trial = {"cpu": cpus, **({"gpu": float(gpus)} if gpus else {})}
+    # A team's workers ask for themselves; who waits for them only needs a place.
+    per_trial = {HEAD: 0.001} if workers > 1 else {"cpu": cpus, **({"gpu": float(gpus)} if gpus else {})}
     team = Team(workers, cpus, float(gpus), resources.retries)
     return Placement(per_trial, max(1, min(wanted, room)), "cuda" if gpus else "cpu", team, fits=room >= 1)
 
