@@ -28,8 +28,8 @@ example: install ## the library alone: train the Iris toy and draw how its belie
 test: install lint ## what CI runs first
 	$(PYTEST) -m "not slow"
 
-test-slow: install
-	$(PYTEST) -m slow
+test-slow: install ## kills, restarts and several workers: one at a time, since each wants all cores
+	$(BIN)/python -m pytest -m slow
 
 lint: install
 	$(BIN)/ruff check .

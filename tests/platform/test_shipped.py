@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from nbsr_platform.study import Collection, load
 
 ROOT = Path(__file__).parents[2]
