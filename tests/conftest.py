@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 install_import_hook("nbsr_core", "beartype.beartype")
+
+# A shell that runs this in the background has it ignore Ctrl-C, and all that it starts; the tests of Ctrl-C need it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    with contextlib.suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("nbsr", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("nbsr")
