@@ -25,8 +25,8 @@ from nbsr_core.walk import soft_walk, stopping_walk, tracing_walk
 
 Experts = ExpertSpec | Sequence[ExpertSpec] | Mapping[str, ExpertSpec]
 
-# Rows of a `predict` that walk together. Their oracle and beliefs fit a core's cache, which is worth more than one
-# large product, and memory stays bounded whatever the batch.
+# Rows of a `predict` that walk together: memory stays bounded whatever the batch, and chunks were faster than one
+# large walk (docs/benchmarks.md).
 PREDICT_CHUNK = 2048
 
 
