@@ -112,12 +112,17 @@ class DensityFactor(nn.Module):
             self._check("fresh features", fresh, FEWEST_FEATURES)
             self._fit_shape(features, labels)
             held_out = self._distance(self._place(fresh.to(features)))
+        self.trust(held_out)
+        return self
+
+    @torch.no_grad()
+    def trust(self, held_out: Float[Tensor, " M"]) -> None:
+        """Set threshold and spread by the distances of new data of the known kind."""
         # The rank above which the next sample of the same kind lies with a chance of at most 1 - quantile.
         rank = min(math.ceil((len(held_out) + 1) * self.quantile), len(held_out))
         threshold = max(float(held_out.kthvalue(rank).values), SMALLEST_THRESHOLD)
         self.threshold.fill_(threshold)
         self.spread.fill_(max((threshold - float(held_out.median())) / 6, SMALLEST_SPREAD))
-        return self
 
     def _cross_fitted_distances(self, features: Float[Tensor, "N d"], labels: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
         """Distance of each row from a shape that was fitted without it, every class spread over all folds."""
@@ -149,26 +154,34 @@ class DensityFactor(nn.Module):
         self.centre, self.whitening = centre.to(self.threshold), whitening.to(self.threshold)
         self.means = ((means - centre) @ whitening).to(self.threshold)
 
-    def distance(self, h: Float[Tensor, "N d"]) -> Float[Tensor, " N"]:
-        """Mahalanobis distance of each oracle to the nearest class mean over sqrt(d): about 1 on known data."""
+    def distance(self, h: Float[Tensor, "N d"], *, mean: Int[Tensor, " N"] | None = None) -> Float[Tensor, " N"]:
+        """Mahalanobis distance of each oracle to the nearest class mean over sqrt(d): about 1 on known data.
+
+        Where it is known whose oracle it should be, `mean` says to which mean each row is compared instead.
+        """
         if not self.fitted:
             raise NotFittedError("the density factor was not fitted: call model.fit_density(features) first")
         self._check("features", h, 0)
-        return self._distance(self._place(h))
+        return self._distance(self._place(h), mean)
 
     def forward(self, h: Float[Tensor, "N d"]) -> Float[Tensor, " N"]:
         """The factor on all evidence, in [floor, 1]."""
-        beyond = ((self.distance(h) - self.threshold) / self.spread).clamp_min(0)
+        return self.of_distance(self.distance(h))
+
+    def of_distance(self, distance: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """The factor at given distances, for those that are more than one oracle's (the farthest of a sequence)."""
+        beyond = ((distance - self.threshold) / self.spread).clamp_min(0)
         return torch.exp(-0.5 * beyond.square()).clamp_min(self.floor)
 
     def _place(self, h: Float[Tensor, "N d"]) -> Float[Tensor, "N d"]:
         return F.normalize(h, dim=-1) if self.normalise else h
 
-    def _distance(self, features: Float[Tensor, "N d"]) -> Float[Tensor, " N"]:
+    def _distance(self, features: Float[Tensor, "N d"], mean: Int[Tensor, " N"] | None = None) -> Float[Tensor, " N"]:
         white = (features.to(self.centre) - self.centre) @ self.whitening
-        # The product only finds the nearest mean; its own value would be a difference of large numbers.
-        nearest = (self.means.square().sum(-1) - 2 * white @ self.means.T).argmin(-1)
-        return (white - self.means[nearest]).square().mean(-1).clamp_min(1e-12).sqrt()
+        if mean is None:
+            # The product only finds the nearest mean; its own value would be a difference of large numbers.
+            mean = (self.means.square().sum(-1) - 2 * white @ self.means.T).argmin(-1)
+        return (white - self.means[mean]).square().mean(-1).clamp_min(1e-12).sqrt()
 
     def _check(self, what: str, h: Tensor, fewest: int) -> None:
         size = self.whitening.shape[0]

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from scipy.special import betaincinv
 from torch import Tensor
 
+from nbsr_core._checks import whole_number
 from nbsr_core._stirling import DirichletDivergence, DirichletEntropy
 from nbsr_core.errors import InputError
 
@@ -42,8 +43,7 @@ def prior(
         dtype: torch's default dtype unless told.
         device: torch's default device unless told.
     """
-    if num_classes < 2:
-        raise InputError(f"num_classes must be at least 2, got {num_classes}")
+    num_classes = whole_number("num_classes", num_classes, 2)
     weight = _checked_weight(float(num_classes) if weight is None else weight, "weight")
     dtype = dtype or torch.get_default_dtype()
     if base_rate is None:

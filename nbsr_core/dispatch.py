@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -62,24 +63,26 @@ class Layout:
         rows = slots.shape[0]
         if num_slots == 1:
             return Layout.single(rows)
-        # NumPy takes these tiny steps in a tenth of torch's time, and the counts are needed here anyway.
-        where = slots.cpu().numpy().astype(np.int16 if num_slots < 2**15 else np.int64)  # radix sort for the small ones
-        order = np.argsort(where, kind="stable")
+        # NumPy and plain lists take these tiny steps in a tenth of torch's time, and the counts are needed here anyway.
+        where = slots.cpu().numpy()
         counts = np.bincount(where, minlength=num_slots)
-        visited = np.flatnonzero(counts)
-        sizes = counts[visited]
-        starts = np.concatenate(([0], np.cumsum(sizes)))
-        capacity = int(sizes.max(initial=0))
+        slots_visited = np.flatnonzero(counts)
+        visited, sizes = tuple(slots_visited.tolist()), counts[slots_visited].tolist()
+        if len(visited) < 2:
+            return Layout(None, visited, (0, *sizes))
+        order = np.argsort(where.astype(np.int16 if num_slots < 2**15 else np.int64), kind="stable")  # radix if small
+        starts = (0, *accumulate(sizes))
+        capacity = max(sizes)
         wasted = (len(visited) * capacity - rows) * macs_per_row
         copied = 0 if len(visited) == num_slots else len(visited) * macs_per_row
         fits = len(visited) * capacity <= 8 * rows  # one crowded slot must not fill up tables for all others
         if fits and wasted + copied < (len(visited) - 1) * MACS_PER_CALL:
             place = np.empty_like(order)
             # Row i of the sorted rows stands in table t, as many places down as it is rows after the table's first.
-            shift = np.arange(len(visited)) * capacity - starts[:-1]
+            shift = np.arange(len(visited)) * capacity - np.asarray(starts[:-1])
             place[order] = np.arange(rows) + np.repeat(shift, sizes)
-            return Layout(None, tuple(visited.tolist()), (), torch.from_numpy(place).to(slots.device), capacity)
-        return Layout(torch.from_numpy(order).to(slots.device), tuple(visited.tolist()), tuple(starts.tolist()))
+            return Layout(None, visited, (), torch.from_numpy(place).to(slots.device), capacity)
+        return Layout(torch.from_numpy(order).to(slots.device), visited, starts)
 
     @property
     def segments(self) -> zip[tuple[int, int, int]]:
@@ -144,9 +147,7 @@ def stacked_network(
     costs more than the layers. An input of one row stands for all rows, where all share a slot.
     """
     inputs = [x for x, _ in first]
-    weights: list[Tensor] = [stack.weight for stack in (*(stack for _, stack in first), *rest)]
-    shared = [stack.bias for _, stack in first if stack.bias is not None]
-    biases: list[Tensor | None] = [shared[0] if shared else None, *(stack.bias for stack in rest)]
+    weights, biases = network_parameters([stack for _, stack in first], rest)
     device = inputs[0].device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -155,11 +156,19 @@ def stacked_network(
     if torch.is_grad_enabled():
         result: Tensor = _StackedNetwork.apply(layout, len(inputs), len(weights), *inputs, *weights, *biases)
         return result
-    return _forward(layout, inputs, weights, biases)[0]
+    return run_networks(layout, inputs, weights, biases)[0]
+
+
+def network_parameters(
+    first: Sequence[StackedLinear], rest: Sequence[StackedLinear]
+) -> tuple[list[Tensor], list[Tensor | None]]:
+    """Weights and biases as `run_networks` takes them: the maps of the first layer share one bias."""
+    shared = [stack.bias for stack in first if stack.bias is not None]
+    return [stack.weight for stack in (*first, *rest)], [shared[0] if shared else None, *(s.bias for s in rest)]
 
 
 @dataclass(frozen=True)
-class _Group:
+class Group:
     """Rows that go through one product together: [rows, features] with weights [out, in], or tables of such."""
 
     inputs: list[Tensor]
@@ -170,112 +179,141 @@ class _Group:
 
 def _groups(
     layout: Layout, inputs: list[Tensor], weights: list[Tensor], biases: list[Tensor | None]
-) -> Iterator[_Group]:
+) -> Iterator[Group]:
     if layout.place is None:
         for slot, start, stop in layout.segments:
             rows = inputs if len(layout.visited) == 1 else [x[start:stop] for x in inputs]
-            yield _Group(rows, [w[slot] for w in weights], [None if b is None else b[slot] for b in biases], [])
+            yield Group(rows, [w[slot] for w in weights], [None if b is None else b[slot] for b in biases], [])
         return
     if len(layout.visited) < weights[0].shape[0]:
         slots = _index(layout.visited, inputs[0].device)
         weights = [weight.index_select(0, slots) for weight in weights]
         biases = [None if bias is None else bias.index_select(0, slots) for bias in biases]
     shifts = [None if bias is None else bias.unsqueeze(1) for bias in biases]
-    yield _Group([_tabled(x, layout) for x in inputs], weights, shifts, [])
+    yield Group([tabled(x, layout) if x.ndim == 2 else x for x in inputs], weights, shifts, [])
 
 
-def _forward(
+def run_networks(
     layout: Layout, inputs: list[Tensor], weights: list[Tensor], biases: list[Tensor | None]
-) -> tuple[Tensor, list[_Group]]:
-    """The networks' output, and the groups with what their backward pass needs."""
-    groups, outputs = list(_groups(layout, inputs, weights, biases)), []
-    for group in groups:
-        z = group.biases[0]
-        # An input of one row goes first: it is added to the bias, not to every row.
-        for x, weight in sorted(zip(group.inputs, group.weights, strict=False), key=lambda pair: pair[0].shape[-2]):
-            z = _affine(x, weight, z)
-        assert z is not None
-        for weight, bias in zip(group.weights[len(inputs) :], group.biases[1:], strict=True):
-            group.active.append(z.relu_())
-            z = _affine(z, weight, bias)
-        outputs.append(z)
-    if layout.place is not None:
-        return _untabled(outputs[0], layout), groups
-    if not outputs:
-        return inputs[0].new_empty(0, weights[-1].shape[1]), groups
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs), groups
+) -> tuple[Tensor, list[Group]]:
+    """The networks' output, and the groups with what `differentiate_networks` needs. Inputs may already be tables."""
+    groups = list(_groups(layout, inputs, weights, biases))
+    if len(groups) == 1:
+        output = _through(groups[0])
+        return (output if layout.place is None else _untabled(output, layout)), groups
+    output = inputs[0].new_empty(inputs[0].shape[0], weights[-1].shape[1])
+    for group, (_, start, stop) in zip(groups, layout.segments, strict=True):
+        _through(group, output[start:stop])
+    return output, groups
 
 
-def _affine(x: Tensor, weight: Tensor, shift: Tensor | None) -> Tensor:
+def _through(group: Group, out: Tensor | None = None) -> Tensor:
+    """The rows of a group through their network, into `out` if there is one; hidden activations are kept."""
+    layers, inputs, z = group.weights, group.inputs, group.biases[0]
+    # An input of one row goes first: it is added to the bias, not to every row.
+    order = sorted(range(len(inputs)), key=lambda i: inputs[i].shape[-2]) if len(inputs) > 1 else (0,)
+    for done, index in enumerate(order, start=1):
+        z = _affine(inputs[index], layers[index], z, out if done == len(layers) else None)
+    assert z is not None
+    for done, weight in enumerate(layers[len(inputs) :], start=len(inputs) + 1):
+        group.active.append(z.relu_())
+        z = _affine(z, weight, group.biases[done - len(inputs)], out if done == len(layers) else None)
+    return z
+
+
+def _affine(x: Tensor, weight: Tensor, shift: Tensor | None, out: Tensor | None = None) -> Tensor:
     """`x W^T + shift`, for a group of rows or a table of groups."""
     if x.ndim == 3:
         return torch.bmm(x, weight.mT) if shift is None else torch.baddbmm(shift, x, weight.mT)
-    return torch.mm(x, weight.t()) if shift is None else torch.addmm(shift, x, weight.t())
+    if shift is None:
+        return torch.mm(x, weight.t(), out=out)
+    return torch.addmm(shift, x, weight.t(), out=out)
+
+
+def differentiate_networks(
+    layout: Layout,
+    groups: Sequence[Group],
+    grad: Float[Tensor, "B out"],
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+) -> tuple[list[Tensor | None], list[Tensor], list[Tensor | None]]:
+    """Gradients of the inputs (where wanted), weights and biases. Slots that nobody visits get exactly zero."""
+    of_inputs: list[list[Tensor]] = [[] for _ in wanted]
+    of_weights: list[list[Tensor]] = [[] for _ in weights]
+    of_biases: list[list[Tensor]] = [[] for _ in biases]
+    if layout.place is None:
+        product, grads = torch.mm, [grad[start:stop] for _, start, stop in layout.segments]
+    else:
+        product, grads = torch.bmm, [tabled(grad, layout)]
+    for group, g in zip(groups, grads, strict=True):
+        for back, active in enumerate(reversed(group.active), start=1):
+            of_weights[-back].append(product(g.mT, active))
+            if group.biases[-back] is not None:
+                of_biases[-back].append(g.sum(-2))
+            g = torch.ops.aten.threshold_backward(product(g, group.weights[-back]), active, 0)
+        if group.biases[0] is not None:
+            of_biases[0].append(g.sum(-2))
+        for index, x in enumerate(group.inputs):
+            of_row = g if x.shape[-2] == g.shape[-2] else g.sum(-2, keepdim=True)
+            of_weights[index].append(product(of_row.mT, x))
+            if wanted[index]:
+                of_inputs[index].append(product(of_row, group.weights[index]))
+    return (
+        [
+            _rows_of(parts, layout, grad, w) if n else None
+            for parts, n, w in zip(of_inputs, wanted, weights, strict=False)
+        ],
+        [_slots_of(parts, layout, weight) for parts, weight in zip(of_weights, weights, strict=True)],
+        [None if b is None else _slots_of(parts, layout, b) for parts, b in zip(of_biases, biases, strict=True)],
+    )
+
+
+def _rows_of(parts: list[Tensor], layout: Layout, grad: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of an input from those of its groups."""
+    if not parts:
+        return grad.new_empty(0, weight.shape[2])
+    if layout.place is not None:
+        return _untabled(parts[0], layout)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _slots_of(parts: list[Tensor], layout: Layout, stack: Tensor) -> Tensor:
+    """The gradient of a stack from those of its visited slots."""
+    if not parts:
+        return torch.zeros_like(stack)
+    visited = parts[0] if layout.place is not None else parts[0].unsqueeze(0) if len(parts) == 1 else torch.stack(parts)
+    if len(layout.visited) == stack.shape[0]:
+        return visited
+    return torch.zeros_like(stack).index_copy_(0, _index(layout.visited, stack.device), visited)
 
 
 class _StackedNetwork(torch.autograd.Function):
-    """Slots that nobody visits get a gradient of exactly zero."""
-
     @staticmethod
     def forward(ctx: Any, layout: Layout, num_inputs: int, num_weights: int, *tensors: Any) -> Tensor:
         stop = num_inputs + num_weights
         inputs, weights, biases = tensors[:num_inputs], tensors[num_inputs:stop], tensors[stop:]
-        output, ctx.groups = _forward(layout, list(inputs), list(weights), list(biases))
+        output, ctx.groups = run_networks(layout, list(inputs), list(weights), list(biases))
         ctx.save_for_backward(*tensors)  # the groups hold views of them; saved, a change in between is noticed
         ctx.layout, ctx.num_inputs, ctx.num_weights = layout, num_inputs, num_weights
-        ctx.shapes = [None if tensor is None else tensor.shape for tensor in tensors]
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        _ = ctx.saved_tensors
-        layout, needed = ctx.layout, ctx.needs_input_grad[3:]
-        parts: list[list[Tensor]] = [[] for _ in ctx.shapes]
-        of_inputs, rest = parts[: ctx.num_inputs], parts[ctx.num_inputs :]
-        of_weights, of_biases = rest[: ctx.num_weights], rest[ctx.num_weights :]
-        grads = [_tabled(grad, layout)] if layout.place is not None else [grad[a:b] for _, a, b in layout.segments]
-        for group, g in zip(ctx.groups, grads, strict=True):
-            for back, active in enumerate(reversed(group.active), start=1):
-                of_weights[-back].append(g.mT @ active)
-                if group.biases[-back] is not None:
-                    of_biases[-back].append(g.sum(-2))
-                g = torch.ops.aten.threshold_backward(g @ group.weights[-back], active, 0)
-            if group.biases[0] is not None:
-                of_biases[0].append(g.sum(-2))
-            for index, x in enumerate(group.inputs):
-                of_row = g if x.shape[-2] == g.shape[-2] else g.sum(-2, keepdim=True)
-                of_weights[index].append(of_row.mT @ x)
-                if needed[index]:
-                    of_inputs[index].append(of_row @ group.weights[index])
-        joined = [_joined(parts[i], ctx, i, grad) if wanted else None for i, wanted in enumerate(needed)]
-        return None, None, None, *joined
-
-
-def _joined(parts: list[Tensor], ctx: Any, index: int, grad: Tensor) -> Tensor:
-    """The gradient of one tensor from those of its groups."""
-    layout, shape = ctx.layout, ctx.shapes[index]
-    if index < ctx.num_inputs:
-        if layout.place is not None:
-            return _untabled(parts[0], layout)
-        return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else grad.new_zeros(shape)
-    if layout.place is None and shape[0] == 1 and parts:
-        return parts[0].unsqueeze(0)
-    if layout.place is not None and len(layout.visited) == shape[0]:
-        return parts[0]
-    whole = grad.new_zeros(shape)
-    if layout.place is not None:
-        return whole.index_copy_(0, _index(layout.visited, grad.device), parts[0])
-    for slot, part in zip(layout.visited, parts, strict=True):
-        whole[slot] = part
-    return whole
+        stop = ctx.num_inputs + ctx.num_weights
+        tensors = ctx.saved_tensors
+        weights, biases = tensors[ctx.num_inputs : stop], tensors[stop:]
+        wanted = ctx.needs_input_grad[3 : 3 + ctx.num_inputs]
+        parts = differentiate_networks(ctx.layout, ctx.groups, grad, weights, biases, wanted)
+        return None, None, None, *(part for kind in parts for part in kind)
 
 
 def _index(slots: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(slots, dtype=torch.int64, device=device)
 
 
-def _tabled(rows: Tensor, layout: Layout) -> Tensor:
+def tabled(rows: Tensor, layout: Layout) -> Tensor:
     """Rows placed into one zero-filled table a visited slot, [visited, capacity, features]."""
     assert layout.place is not None
     size, visited = rows.shape[1], len(layout.visited)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -12,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nbsr_core import dirichlet
+from nbsr_core._checks import number
 from nbsr_core.errors import InputError
 
 
@@ -19,18 +19,20 @@ def check_eta(eta: float | None) -> float | None:
     """An exit threshold is a real number (infinities are allowed: always and never), or None for never."""
     if eta is None:
         return None
-    if isinstance(eta, bool) or not isinstance(eta, int | float) or math.isnan(eta):
+    known = number(eta)
+    if known is None:
         raise InputError(f"eta must be a number or None, got {eta!r}")
-    return float(eta)
+    return known
 
 
 def check_max_vacuity(max_vacuity: float | None) -> float | None:
     """Vacuity is a share of the whole belief, so a limit on it lies in (0, 1]."""
     if max_vacuity is None:
         return None
-    if isinstance(max_vacuity, bool) or not isinstance(max_vacuity, int | float) or not 0 < max_vacuity <= 1:
+    known = number(max_vacuity)
+    if known is None or not 0 < known <= 1:
         raise InputError(f"max_vacuity must lie in (0, 1] or be None, got {max_vacuity!r}")
-    return float(max_vacuity)
+    return known
 
 
 def is_vacuous(eta: float, prior: Float[Tensor, " K"]) -> bool:
@@ -48,13 +50,33 @@ def first_below(entropy: Float[Tensor, "T B"], eta: float, length: Int[Tensor, "
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What the model says of each sample, where it stopped, and whether it would rather not say."""
+    """What the model says of each sample, where it stopped, and whether it would rather not say.
+
+    Attributes:
+        alpha: the belief at which each sample stopped.
+        depth: how many experts it was shown to.
+        node: the last of them.
+        prior_weight: W, the pseudo-counts of the prior.
+        max_vacuity: above it the model abstains; None if it never does.
+    """
 
     alpha: Float[Tensor, "B K"]
     depth: Int[Tensor, " B"]
     node: Int[Tensor, " B"]
-    vacuity: Float[Tensor, " B"]
-    abstained: Bool[Tensor, " B"]
+    prior_weight: float
+    max_vacuity: float | None
+
+    @cached_property
+    def vacuity(self) -> Float[Tensor, " B"]:
+        """The share of the belief that is still the prior's, `W / alpha_0`."""
+        return self.prior_weight / self.alpha.sum(-1)
+
+    @cached_property
+    def abstained(self) -> Bool[Tensor, " B"]:
+        """Who would rather not say."""
+        if self.max_vacuity is None:
+            return torch.zeros_like(self.depth, dtype=torch.bool)
+        return self.vacuity > self.max_vacuity
 
     @cached_property
     def probs(self) -> Float[Tensor, "B K"]:
@@ -64,7 +86,7 @@ class Prediction:
     @cached_property
     def label(self) -> Int[Tensor, " B"]:
         """The most probable class, also for abstained samples: what it would have said."""
-        return self.alpha.argmax(-1)
+        return self.alpha.max(-1).indices  # faster than argmax
 
     def __len__(self) -> int:
         return self.depth.shape[0]
@@ -74,8 +96,8 @@ class Prediction:
         """Predictions for one batch after another as one."""
         if len(parts) == 1:
             return parts[0]
-        columns = ([getattr(part, field.name) for part in parts] for field in fields(Prediction))
-        return Prediction(*(torch.cat(column) for column in columns))
+        alpha, depth, node = (torch.cat([getattr(part, name) for part in parts]) for name in ("alpha", "depth", "node"))
+        return Prediction(alpha, depth, node, parts[0].prior_weight, parts[0].max_vacuity)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,16 +111,15 @@ class Stop:
 
 
 def conclude(stops: Sequence[Stop], prior_weight: float, max_vacuity: float | None) -> Prediction:
-    """Turn the beliefs at which walks stopped into predictions; what is still too vacuous is an abstention."""
-    alphas, nodes = [stop.alpha for stop in stops], [stop.node for stop in stops]
+    """Turn the beliefs at which walks stopped into predictions, in the order of the batch."""
     depths = [torch.full_like(s.node, s.depth) if isinstance(s.depth, int) else s.depth for s in stops]
-    if len(stops) == 1 and stops[0].row is None:
-        alpha, node, depth = alphas[0], nodes[0], depths[0]
-    else:
-        row = torch.cat([stop.row for stop in stops if stop.row is not None])
-        alpha = alphas[0].new_empty(len(row), alphas[0].shape[1]).index_copy_(0, row, torch.cat(alphas))
-        node = torch.empty_like(row).index_copy_(0, row, torch.cat(nodes))
-        depth = torch.empty_like(row).index_copy_(0, row, torch.cat(depths))
-    vacuity = prior_weight / alpha.sum(-1)
-    abstained = torch.zeros_like(depth, dtype=torch.bool) if max_vacuity is None else vacuity > max_vacuity
-    return Prediction(alpha, depth, node, vacuity, abstained)
+    if stops[0].row is None:  # nobody was moved or left before: all stopped together
+        return Prediction(stops[0].alpha, depths[0], stops[0].node, prior_weight, max_vacuity)
+    row = torch.cat([stop.row for stop in stops if stop.row is not None])
+    alpha, node = torch.cat([stop.alpha for stop in stops]), torch.cat([stop.node for stop in stops])
+    depth = _in_order(torch.cat(depths), row)
+    return Prediction(_in_order(alpha, row), depth, _in_order(node, row), prior_weight, max_vacuity)
+
+
+def _in_order(values: Tensor, row: Int[Tensor, " b"]) -> Tensor:
+    return torch.empty_like(values).index_copy_(0, row, values)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nbsr_core._modules import ModulesOf
-from nbsr_core.dispatch import Layout, StackedLinear, stacked_network
+from nbsr_core.dispatch import Layout, StackedLinear, network_parameters, stacked_network
 from nbsr_core.errors import InputError
 from nbsr_core.routing import check_choice
 
@@ -79,6 +79,18 @@ class ExpertSpec:
             positive.clamp_min_(SMALLEST_EVIDENCE)
         return positive
 
+    def slope(
+        self, grad: Float[Tensor, "*shape"], z: Float[Tensor, "*shape"], evidence: Float[Tensor, "*shape"]
+    ) -> Float[Tensor, "*shape"]:
+        """The gradient of `z` where that of `evidence = activate(z)` is `grad`."""
+        if self.activation == "softplus":
+            of_z: Tensor = torch.ops.aten.softplus_backward(grad, z.to(grad.dtype), 1.0, 20.0)
+        elif self.activation == "sigmoid":
+            of_z = grad * evidence * (1.0 - evidence / (self.bound or 1.0))
+        else:
+            of_z = grad * evidence * (z.abs() <= math.log(self.bound or DEFAULT_EXP_BOUND))
+        return of_z.to(z.dtype)
+
 
 class ExpertBank(nn.Module):
     """Experts with one specification; slot i is the i-th of them."""
@@ -92,6 +104,15 @@ class ExpertBank(nn.Module):
     @property
     def macs(self) -> int:
         return sum(layer.macs for layer in self.layers)
+
+    @property
+    def slots(self) -> int:
+        return self.layers[0].slots
+
+    def parameters_by_kind(self) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Weights and biases, as `nbsr_core.dispatch` takes them."""
+        first, *rest = self.layers
+        return network_parameters([first], rest)
 
     def forward(self, h: Float[Tensor, "B d"], layout: Layout) -> Float[Tensor, "B K"]:
         first, *rest = self.layers
@@ -138,7 +159,7 @@ class LevelExperts(nn.Module):
         for index, bank in enumerate(self.banks):
             rows = (bank_of_row == index).nonzero().squeeze(1)
             slots = self.slot_of_node[position[rows]]
-            own = Layout.of(slots, bank.layers[0].slots, bank.macs)
+            own = Layout.of(slots, bank.slots, bank.macs)
             rows = rows if own.order is None else rows[own.order]
             parts.append(bank(h.index_select(0, rows), own))
             rows_of_parts.append(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nbsr_core import dirichlet
+from nbsr_core._checks import whole_number
 from nbsr_core._modules import ModulesOf
 from nbsr_core.calibration import DepthCalibration
 from nbsr_core.density import DensityFactor
@@ -82,18 +84,10 @@ class NBSR(nn.Module):
         super().__init__()
         check_choice("routing", routing, RoutingMode)
         check_choice("estimator", estimator, Estimator)
-        if num_classes < 2:
-            raise InputError(f"num_classes must be at least 2, got {num_classes}")
-        if oracle_dim < 1:
-            raise InputError(f"oracle_dim must be at least 1, got {oracle_dim}")
-        if side_dim < 0:
-            raise InputError(f"side_dim must be at least 0, got {side_dim}")
-        self.graph, self.num_classes, self.oracle_dim, self.side_dim = (
-            graph,
-            num_classes,
-            oracle_dim,
-            side_dim,
-        )
+        self.graph = graph
+        num_classes = self.num_classes = whole_number("num_classes", num_classes, 2)
+        oracle_dim = self.oracle_dim = whole_number("oracle_dim", oracle_dim, 1)
+        side_dim = self.side_dim = whole_number("side_dim", side_dim, 0)
         self.routing: RoutingMode = routing
         self.estimator: Estimator = estimator
         self.router_spec = router
@@ -132,6 +126,7 @@ class NBSR(nn.Module):
         side: Float[Tensor, "B s"] | None = None,
         tau: float | None = None,
         eta: float | None = None,
+        closeness: Float[Tensor, " B"] | None = None,
     ) -> BeliefTrace:
         """Walk to full depth and keep everything, differentiably.
 
@@ -140,16 +135,19 @@ class NBSR(nn.Module):
             side: side information for the routers, if the model has `side_dim`.
             tau: temperature for this call instead of the model's.
             eta: let samples exit early even here (the paper's Algorithm 1 with its threshold); never unless asked.
+            closeness: factor in (0, 1] on each row's evidence, from a caller who knows it (NBSR-Mem judges frames, not
+                memories); the model's own density factor unless told.
         """
         h = self.oracle(x)
         self._check_walk(h, side)
         tau = self.tau if tau is None else check_temperature(tau)
+        scale = self._scale(h, x, closeness)
         if self.training and self.routing == "softmax":
             if eta is not None:
                 raise InputError("softmax routing takes every path at once: it cannot exit early (eta)")
-            return soft_walk(self, h, side, tau)
+            return soft_walk(self, h, side, tau, scale)
         mode: RoutingMode = self.routing if self.training else "argmax"
-        return tracing_walk(self, h, side, mode, tau, check_eta(eta))
+        return tracing_walk(self, h, side, mode, tau, check_eta(eta), scale)
 
     @torch.inference_mode()
     def predict(
@@ -159,6 +157,7 @@ class NBSR(nn.Module):
         eta: float | None = None,
         max_vacuity: float | None = None,
         side: Float[Tensor, "B s"] | None = None,
+        closeness: Float[Tensor, " B"] | None = None,
         chunk: int = PREDICT_CHUNK,
     ) -> Prediction:
         """Labels with early exit and abstention: samples that exit leave the batch, and no work is done for them.
@@ -168,21 +167,23 @@ class NBSR(nn.Module):
             eta: stop where the entropy of the belief falls below this; None walks to the leaves.
             max_vacuity: abstain where `W / alpha_0` is still above this at the end; None never abstains.
             side: side information for the routers, if the model has `side_dim`.
+            closeness: factor in (0, 1] on each row's evidence, see `forward`.
             chunk: rows that walk together.
         """
         eta, max_vacuity = check_eta(eta), check_max_vacuity(max_vacuity)
-        if not isinstance(chunk, int) or chunk < 1:
-            raise InputError(f"chunk must be at least 1, got {chunk!r}")
+        chunk = whole_number("chunk", chunk, 1)
         _check_rows(x)
         if side is not None and len(side) != len(x):
             raise InputError(f"side information must have {len(x)} rows like the input, got {len(side)}")
         parts = []
         with evaluating(self):
             for start in range(0, len(x), chunk):
-                h = self.oracle(x[start : start + chunk])
+                part = x[start : start + chunk]
+                h = self.oracle(part)
                 beside = None if side is None else side[start : start + chunk]
                 self._check_walk(h, beside)
-                parts.append(stopping_walk(self, h, beside, eta, max_vacuity))
+                scale = self._scale(h, part, None if closeness is None else closeness[start : start + chunk])
+                parts.append(stopping_walk(self, h, beside, eta, max_vacuity, scale))
         return Prediction.concat(parts)
 
     @torch.no_grad()
@@ -241,15 +242,25 @@ class NBSR(nn.Module):
             smaller.calibration.fitted.fill_(True)
         return smaller.train(self.training)
 
-    def evidence_scale(self, h: Float[Tensor, "B d"]) -> Float[Tensor, " B"] | None:
-        """The density factor of each row; None where there is none (yet). Training does not learn to please it."""
+    def evidence_scale(self, h: Float[Tensor, "B d"], x: Tensor) -> Float[Tensor, " B"] | None:
+        """The density factor of each row; None where there is none (yet). Training does not learn to please it.
+
+        Subclasses that judge by more than the oracle look at the input `x` that it came from.
+        """
         if self.density is None or not self.density.fitted:
             return None
         factor: Tensor = self.density(h.detach() if self.training else h)
         return factor
 
+    def _scale(self, h: Float[Tensor, "B d"], x: Tensor, closeness: Tensor | None) -> Float[Tensor, " B"] | None:
+        if closeness is None:
+            return self.evidence_scale(h, x)
+        if closeness.shape != h.shape[:1] or not bool(((closeness > 0) & (closeness <= 1)).all()):
+            raise InputError(f"closeness must be {h.shape[0]} numbers in (0, 1], got {list(closeness.shape)}")
+        return closeness
+
     def _check_walk(self, h: Tensor, side: Tensor | None) -> None:
-        if not bool(torch.isfinite(h.sum())):
+        if not math.isfinite(h.detach().sum().item()):
             bad = int((~torch.isfinite(h)).any(-1).sum())
             if bad:  # a sum may overflow where no row does
                 raise InputError(f"the oracle h must be finite, got NaN or infinity in {bad} of {h.shape[0]} rows")

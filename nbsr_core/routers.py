@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nbsr_core._modules import ModulesOf
-from nbsr_core.dispatch import Layout, StackedLinear, stacked_network
+from nbsr_core.dispatch import Layout, StackedLinear, network_parameters, stacked_network
 from nbsr_core.experts import checked_hidden
 from nbsr_core.graph import DecisionGraph
 from nbsr_core.routing import check_choice
@@ -64,6 +64,15 @@ class RouterBank(nn.Module):
         self.from_side = StackedLinear(slots, side_dim, first, bias=False, fan_in=fan_in) if side_dim else None
         sizes = (first, *rest)
         self.layers = ModulesOf[StackedLinear](StackedLinear(slots, a, b, bias=spec.bias) for a, b in pairwise(sizes))
+
+    @property
+    def slots(self) -> int:
+        return self.from_oracle.slots
+
+    def parameters_by_kind(self) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Weights and biases, as `nbsr_core.dispatch` takes them."""
+        first = [stack for stack in (self.from_oracle, self.from_belief, self.from_side) if stack is not None]
+        return network_parameters(first, list(self.layers))
 
     def stacks(self) -> list[StackedLinear]:
         """All stacked maps, those that give the logits last."""

@@ -19,7 +19,6 @@ from typing import Any, Literal, get_args
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nbsr_core.errors import InputError
 
@@ -81,14 +80,6 @@ class Routes:
     relaxed: Float[Tensor, "b children"] | None
     choice: Int[Tensor, " b"]
 
-    def reordered(self, order: Int[Tensor, " b"]) -> Routes:
-        """The same routes for permuted rows."""
-        return Routes(
-            self.logits.index_select(0, order),
-            None if self.relaxed is None else self.relaxed.index_select(0, order),
-            self.choice.index_select(0, order),
-        )
-
 
 def choose(logits: Float[Tensor, "b children"], mode: RoutingMode, tau: float) -> Routes:
     """Pick one child a row: sampled with Gumbel noise, or the best one (softmax relaxes, argmax does not)."""
@@ -97,40 +88,6 @@ def choose(logits: Float[Tensor, "b children"], mode: RoutingMode, tau: float) -
     scores = logits + gumbel_noise(logits) if mode == "gumbel" else logits
     scores = scores if tau == 1.0 else scores / tau
     return Routes(logits, scores.softmax(-1), scores.detach().argmax(-1))
-
-
-def straight_through(
-    evidence: Float[Tensor, "b K"],
-    relaxed: Float[Tensor, "b children"],
-    choice: Int[Tensor, " b"],
-    siblings: Float[Tensor, "b children K"] | None = None,
-) -> Float[Tensor, "b K"]:
-    """Evidence with the router's gradient attached; the value stays the same to the last bit.
-
-    With `siblings` (the evidence of every child) the estimator is the counterfactual one, without it the sparse one.
-    """
-    credited: Tensor = _StraightThrough.apply(evidence, relaxed, choice, siblings)
-    return credited
-
-
-class _StraightThrough(torch.autograd.Function):
-    """`sum_j a_j e_j` with `a = (onehot - pi).detach() + pi`, without the passes over memory that spelling it costs."""
-
-    @staticmethod
-    def forward(ctx: Any, evidence: Tensor, relaxed: Tensor, choice: Tensor, siblings: Tensor | None) -> Tensor:
-        ctx.save_for_backward(evidence, choice, siblings)
-        ctx.children = relaxed.shape[1]
-        return evidence.view_as(evidence)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        evidence, choice, siblings = ctx.saved_tensors
-        if siblings is not None:
-            return grad, torch.einsum("bk,bjk->bj", grad, siblings), None, None
-        credit = (grad * evidence).sum(-1, keepdim=True)
-        spread = credit.new_zeros(credit.shape[0], ctx.children).scatter_(1, choice.unsqueeze(1), credit)
-        return grad, spread, None, None
 
 
 def selection(relaxed: Float[Tensor, "b children"], choice: Int[Tensor, " b"]) -> Float[Tensor, "b children"]:

@@ -117,6 +117,11 @@ class BeliefTrace:
         return torch.stack([dirichlet.entropy(self.belief(t), validate_args=False) for t in range(self.depth + 1)])
 
     @cached_property
+    def doubt(self) -> Float[Tensor, "beliefs B"]:
+        """What an exit compares with eta: the entropy, unless a trace has a stop rule of its own."""
+        return self.entropy
+
+    @cached_property
     def cost(self) -> Float[Tensor, "beliefs B"]:
         """What each walk has spent by each depth (the costs of the nodes visited)."""
         spent = self.node_costs[self.nodes[1:]] * self.walking
@@ -138,14 +143,14 @@ class BeliefTrace:
         return alpha / alpha.sum(-1, keepdim=True)
 
     def exit_depth(self, eta: float | None) -> Int[Tensor, " B"]:
-        """First depth >= 1 whose entropy is below eta, or the end of the walk.
+        """First depth >= 1 whose doubt is below eta, or the end of the walk.
 
         The root has no expert: before the first evidence there is nothing to exit with.
         """
         eta = check_eta(eta)
         if eta is None:
             return self.length
-        return first_below(self.entropy[1:], eta, self.length)
+        return first_below(self.doubt[1:], eta, self.length)
 
     def exit(self, eta: float | None, max_vacuity: float | None = None) -> Prediction:
         """Depth and belief at which each sample stops: exactly what `model.predict` gives, from this one walk."""

@@ -1,22 +1,25 @@
 """The walk itself, three times: to be differentiated, to stop early, and along every path at once.
 
-All three move a batch level by level. Rows that stand at the same node are kept together where that pays (see
-`nbsr_core.dispatch`), so rows are permuted on the way; `Walkers.row` remembers which sample is which.
+All three move a batch level by level. Rows that stand at the same node go through a bank together where that pays (see
+`nbsr_core.dispatch`): a walk that stops keeps them permuted on the way, and `Walkers.row` remembers which sample is
+which; a walk that is traced has them permuted and put back within each step.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nbsr_core import dirichlet
+from nbsr_core._screening import below
 from nbsr_core.dispatch import Layout
 from nbsr_core.exits import Prediction, Stop, conclude
-from nbsr_core.routing import Routes, RoutingMode, choose, straight_through
+from nbsr_core.routing import RoutingMode
+from nbsr_core.step import Arranged, take_step
 from nbsr_core.trace import BeliefTrace, Step
 
 if TYPE_CHECKING:
@@ -91,12 +94,6 @@ class Walkers:
         """The walkers' part of something known for the whole batch."""
         return full if self.row is None else full.index_select(0, self.row)
 
-    def spread(self, part: Tensor, batch: int) -> Tensor:
-        """The walkers' values back in the order of the batch, 0 for those who have left."""
-        if self.row is None:
-            return part
-        return part.new_zeros(batch, *part.shape[1:]).index_copy(0, self.row, part)
-
 
 def tracing_walk(
     model: NBSR,
@@ -105,82 +102,69 @@ def tracing_walk(
     mode: RoutingMode,
     tau: float,
     eta: float | None,
+    scale: Float[Tensor, " B"] | None,
 ) -> BeliefTrace:
-    """Full-depth walk that keeps every belief, node and route, with gradients."""
-    batch, prior, scale = h.shape[0], model.prior.to(h.dtype), model.evidence_scale(h)
-    walkers = Walkers.at_root(model, h, side)
-    alpha, node = prior.expand(batch, -1), walkers.node
+    """Full-depth walk that keeps every belief, node and route, with gradients; evidence is multiplied by `scale`."""
+    batch, prior = h.shape[0], model.prior.to(h.dtype)
+    alpha, node = prior.expand(batch, -1), torch.zeros(batch, dtype=torch.int64, device=h.device)
     beliefs, steps = [alpha], []
+    position = node
+    arranged: Arranged | None = Arranged(Layout.single(batch), None, h)
+    row: Tensor | None = None  # who still walks; None for everybody
     walking: Tensor | None = None
-    for level in range(model.graph.depth):
-        belief = prior.unsqueeze(0) if level == 0 else walkers.pick(alpha)
-        routes = choose(walkers.ask(belief), mode, tau)
-        parent = walkers.position
-        order = walkers.move(routes.choice)
-        if order is not None:
-            parent, routes = parent.index_select(0, order), routes.reordered(order)
-        evidence = _credited(walkers, parent, routes, None if scale is None else walkers.pick(scale))
-        evidence = walkers.spread(evidence, batch)
+    for level, (routers, experts) in enumerate(zip(model.routers, model.experts, strict=True)):
+        belief = prior.unsqueeze(0) if level == 0 else alpha if row is None else alpha.index_select(0, row)
+        siblings = partial(_sibling_evidence, model, level) if model.estimator == "counterfactual" else None
+        taken = take_step(routers, experts, h, belief, side, position, arranged, mode=mode, tau=tau, siblings=siblings)
+        position, arranged, routes, evidence = taken.position, taken.arranged, taken.routes, taken.evidence
+        if scale is not None:
+            evidence = evidence * (scale if row is None else scale.index_select(0, row)).unsqueeze(1)
+        evidence = _spread(evidence, row, batch)
         alpha = alpha + evidence
-        node = walkers.node if walkers.row is None else node.index_copy(0, walkers.row, walkers.node)
+        here = position + model.graph.levels[level + 1].start
+        node = here if row is None else node.index_copy(0, row, here)
         beliefs.append(alpha)
-        steps.append(
-            Step(
-                node=node,
-                evidence=evidence,
-                logits=walkers.spread(routes.logits, batch),
-                choice=walkers.spread(routes.choice, batch),
-                relaxed=None if routes.relaxed is None else walkers.spread(routes.relaxed, batch),
-                walking=walking,
-            )
-        )
-        if level + 1 < model.graph.depth:
-            staying = walkers.can_go_on()
-            if eta is not None:
-                unsure = ~_sharp(model, walkers.pick(alpha).detach(), level + 1, eta)
-                staying = unsure if staying is None else staying & unsure
-            if staying is not None and not bool(staying.all()):
-                walkers.keep(staying.nonzero().squeeze(1))
-                assert walkers.row is not None
-                walking = torch.zeros(batch, dtype=torch.bool, device=h.device).index_fill(0, walkers.row, True)
+        relaxed = None if routes.relaxed is None else _spread(routes.relaxed, row, batch)
+        logits, choice = _spread(routes.logits, row, batch), _spread(routes.choice, row, batch)
+        steps.append(Step(node, evidence, logits, choice, relaxed, walking))
+        if level + 1 == model.graph.depth:
+            break
+        onward = model.routers[level + 1]
+        staying = None if onward.all_inner else onward.inner.index_select(0, position)
+        if eta is not None:
+            belief = alpha.detach() if row is None else alpha.detach().index_select(0, row)
+            unsure = ~below(_presented(model, belief, level + 1), eta)
+            staying = unsure if staying is None else staying & unsure
+        if staying is not None and not bool(staying.all()):
+            kept = staying.nonzero().squeeze(1)
+            row = kept if row is None else row.index_select(0, kept)
+            h, position, arranged = h.index_select(0, kept), position.index_select(0, kept), None
+            side = None if side is None else side.index_select(0, kept)
+            walking = torch.zeros(batch, dtype=torch.bool, device=h.device).index_fill(0, row, True)
     temperature = model.calibration.temperature.clone() if _calibrates(model) else None
     return BeliefTrace(model.graph, prior, tuple(beliefs), tuple(steps), scale, temperature)
 
 
-def _credited(
-    walkers: Walkers,
-    parent: Int[Tensor, " b"],
-    routes: Routes,
-    factor: Float[Tensor, " b"] | None,
-) -> Float[Tensor, "b K"]:
-    """Evidence where the walkers stand, scaled by the density factor, with the router's gradient attached."""
-    evidence = walkers.consult()
-    if factor is not None:
-        evidence = evidence * factor.unsqueeze(1)
-    if routes.relaxed is None or routes.relaxed.shape[1] == 1:
-        return evidence
-    siblings = None
-    if walkers.model.estimator == "counterfactual":
-        siblings = _sibling_evidence(walkers, parent)
-        siblings = siblings if factor is None else siblings * factor.detach().view(-1, 1, 1)
-    return straight_through(evidence, routes.relaxed, routes.choice, siblings)
+def _spread(part: Tensor, row: Int[Tensor, " b"] | None, batch: int) -> Tensor:
+    """The walkers' values in the order of the batch, 0 for those who have left."""
+    return part if row is None else part.new_zeros(batch, *part.shape[1:]).index_copy(0, row, part)
 
 
 @torch.no_grad()
-def _sibling_evidence(walkers: Walkers, parent: Int[Tensor, " b"]) -> Float[Tensor, "b children K"]:
+def _sibling_evidence(
+    model: NBSR, level: int, h: Float[Tensor, "b d"], parent: Int[Tensor, " b"]
+) -> Float[Tensor, "b children K"]:
     """What every child of each walker's parent would have said; 0 where a parent has fewer children."""
-    model, level = walkers.model, walkers.level
-    experts, nodes = model.experts[level - 1], model.graph.levels[level]
-    routers = model.routers[level - 1]
+    experts, routers = model.experts[level], model.routers[level]
     children = routers.child_position.view(-1, routers.num_children).index_select(0, parent)
     columns = []
     for child in children.unbind(1):
         there = (child >= 0).nonzero().squeeze(1)
         position = child.index_select(0, there)
-        layout = Layout.of(position, len(nodes), experts.macs)
+        layout = Layout.of(position, len(model.graph.levels[level + 1]), experts.macs)
         if layout.order is not None:
             there, position = there.index_select(0, layout.order), position.index_select(0, layout.order)
-        evidence = experts(walkers.h.index_select(0, there), position, layout)
+        evidence = experts(h.index_select(0, there), position, layout)
         columns.append(evidence.new_zeros(len(child), model.num_classes).index_copy_(0, there, evidence))
     return torch.stack(columns, dim=1)
 
@@ -191,14 +175,15 @@ def stopping_walk(
     side: Float[Tensor, "B s"] | None,
     eta: float | None,
     max_vacuity: float | None,
+    scale: Float[Tensor, " B"] | None,
 ) -> Prediction:
     """Walk that stops: samples below eta leave the batch. Entropy is computed only where an exit is possible."""
-    scale, last = model.evidence_scale(h), model.graph.depth
+    last = model.graph.depth
     walkers = Walkers.at_root(model, h, side)
     alpha = model.prior.to(h.dtype).unsqueeze(0)
     stops: list[Stop] = []
     while len(walkers.position):
-        order = walkers.move(walkers.ask(alpha).argmax(-1))
+        order = walkers.move(walkers.ask(alpha).max(-1).indices)
         evidence = walkers.consult()
         if scale is not None:
             evidence *= walkers.pick(scale).unsqueeze(1)
@@ -209,7 +194,7 @@ def stopping_walk(
             break
         staying = walkers.can_go_on()
         if eta is not None:
-            unsure = dirichlet.entropy(shown, validate_args=False) >= eta
+            unsure = ~below(shown, eta)
             staying = unsure if staying is None else staying & unsure
         if staying is None or bool(staying.all()):
             continue
@@ -225,21 +210,27 @@ def stopping_walk(
     return conclude(stops, float(model.prior.sum()), max_vacuity)
 
 
-def soft_walk(model: NBSR, h: Float[Tensor, "B d"], side: Float[Tensor, "B s"] | None, tau: float) -> BeliefTrace:
+def soft_walk(
+    model: NBSR,
+    h: Float[Tensor, "B d"],
+    side: Float[Tensor, "B s"] | None,
+    tau: float,
+    scale: Float[Tensor, " B"] | None,
+) -> BeliefTrace:
     """Every path at once, each node weighted by the probability of reaching it: smooth all the way back in time.
 
     Work and memory grow with the number of nodes, which is why only training through time uses it, on small graphs.
     The nodes in the trace are those of the single most probable route.
     """
-    batch, prior, scale, graph = h.shape[0], model.prior.to(h.dtype), model.evidence_scale(h), model.graph
+    batch, prior, graph = h.shape[0], model.prior.to(h.dtype), model.graph
     alpha = prior.expand(batch, -1)
     beliefs, steps = [alpha], []
     reach = h.new_ones(batch, 1)
     node = torch.zeros(batch, dtype=torch.int64, device=h.device)
     walking: Tensor | None = None
     for level in range(graph.depth):
-        routers, nodes, below = model.routers[level], graph.levels[level], graph.levels[level + 1]
-        reach_below = h.new_zeros(batch, len(below))
+        routers, nodes, reached = model.routers[level], graph.levels[level], graph.levels[level + 1]
+        reach_below = h.new_zeros(batch, len(reached))
         logits_here = h.new_zeros(batch, routers.num_children)
         for parent in nodes:
             children = torch.tensor(graph.nodes[parent].children, device=h.device)
@@ -248,7 +239,7 @@ def soft_walk(model: NBSR, h: Float[Tensor, "B d"], side: Float[Tensor, "B s"] |
             position = torch.full((batch,), parent - nodes.start, device=h.device)
             logits = routers(h, alpha, side, position, None)
             probs = (logits / tau).softmax(-1)[:, : len(children)] * reach[:, parent - nodes.start, None]
-            reach_below = reach_below.index_add(1, children - below.start, probs)
+            reach_below = reach_below.index_add(1, children - reached.start, probs)
             logits_here = torch.where((node == parent).unsqueeze(1), logits, logits_here)
         evidence = torch.einsum("bn,bnk->bk", reach_below, model.experts[level].every_expert(h))
         evidence = evidence if scale is None else evidence * scale.unsqueeze(1)
@@ -275,8 +266,3 @@ def _presented(model: NBSR, alpha: Float[Tensor, "b K"], depth: int) -> Float[Te
         return alpha
     shown: Tensor = model.calibration(alpha, depth)
     return shown
-
-
-def _sharp(model: NBSR, alpha: Float[Tensor, "b K"], depth: int, eta: float) -> Bool[Tensor, " b"]:
-    """Whose belief is sharp enough to stop."""
-    return dirichlet.entropy(_presented(model, alpha, depth), validate_args=False) < eta

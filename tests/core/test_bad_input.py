@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from models import FEATURES, ORACLE
@@ -123,7 +124,7 @@ def test_surplus_side_information_is_noticed_whatever_the_chunk(nbsr: ModuleType
         make(nbsr, side_dim=2).predict(rows(), side=torch.zeros(6, 2), chunk=2)
 
 
-@pytest.mark.parametrize("eta", [float("nan"), "-3", True, [1.0], 1j])
+@pytest.mark.parametrize("eta", [float("nan"), np.float32("nan"), "-3", True, [1.0], 1j, 10**400])
 def test_thresholds_that_are_no_numbers(nbsr: ModuleType, model: Any, eta: object) -> None:
     trace = model.eval()(rows())
     y = torch.zeros(4, dtype=torch.int64)
@@ -136,6 +137,16 @@ def test_thresholds_that_are_no_numbers(nbsr: ModuleType, model: Any, eta: objec
     ):
         with refuses(nbsr, "eta must be a number or None"):
             attempt()
+
+
+@pytest.mark.parametrize("eta", [np.float32(-3), np.float64(-3), np.int64(-3), np.float16("inf")])
+def test_numbers_of_numpy_are_thresholds_too(nbsr: ModuleType, model: Any, eta: Any) -> None:
+    x, y = rows(), torch.zeros(4, dtype=torch.int64)
+    trace = model.eval()(x)
+    assert model.predict(x, eta=eta).depth.tolist() == model.predict(x, eta=float(eta)).depth.tolist()
+    assert trace.frontier(y, np.array([eta])).rows() == trace.frontier(y, [float(eta)]).rows()
+    limit = np.float32(0.5)
+    assert trace.exit(None, limit).abstained.tolist() == trace.exit(None, 0.5).abstained.tolist()
 
 
 @pytest.mark.parametrize("limit", [0.0, -0.1, 1.0001, float("nan"), float("inf"), "0.5", True])
@@ -188,7 +199,13 @@ def test_soft_routing_cannot_exit_early(nbsr: ModuleType) -> None:
     [
         ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
         ({"num_classes": 0}, "num_classes must be at least 2, got 0"),
+        ({"num_classes": 2.5}, "num_classes must be a whole number of at least 2, got 2.5"),
+        ({"num_classes": "5"}, "num_classes must be a whole number of at least 2, got '5'"),
+        ({"num_classes": None}, "num_classes must be a whole number of at least 2, got None"),
         ({"oracle_dim": 0}, "oracle_dim must be at least 1, got 0"),
+        ({"oracle_dim": 8.0}, "oracle_dim must be a whole number of at least 1, got 8.0"),
+        ({"oracle_dim": True}, "oracle_dim must be a whole number of at least 1, got True"),
+        ({"side_dim": float("nan")}, "side_dim must be a whole number of at least 0, got nan"),
         ({"side_dim": -1}, "side_dim must be at least 0, got -1"),
         ({"routing": "gumble"}, "routing must be one of 'gumbel', 'softmax'.*got 'gumble'"),
         ({"estimator": "dense"}, "estimator must be one of 'sparse', 'counterfactual', got 'dense'"),
@@ -277,6 +294,31 @@ def test_labels_that_do_not_fit_the_trace(nbsr: ModuleType, model: Any) -> None:
         trace.frontier(torch.zeros(4))
     with refuses(nbsr, r"labels run from 0 to 5; expected within 0 \.\. 4"):
         model.calibrate(trace, torch.tensor([0, 1, 2, 5]))
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, 3], np.array([0, 1, 2, 3]), "0123", None])
+def test_labels_that_are_no_tensor(nbsr: ModuleType, model: Any, labels: object) -> None:
+    with refuses(nbsr, f"labels must be a tensor of class numbers, got {type(labels).__name__}"):
+        model.eval()(rows()).frontier(labels)
+
+
+@pytest.mark.parametrize("etas", [0.5, np.array(0.5), torch.tensor(0.5)])
+def test_a_frontier_needs_a_list_of_thresholds(nbsr: ModuleType, model: Any, etas: object) -> None:
+    with refuses(nbsr, "etas must be a list of thresholds or None, got .*0.5"):
+        model.eval()(rows()).frontier(torch.zeros(4, dtype=torch.int64), etas)
+
+
+@pytest.mark.parametrize("loss", [-1, -0.001, float("nan"), "0.1", None, True])
+def test_losses_that_no_threshold_can_have(nbsr: ModuleType, model: Any, loss: object) -> None:
+    frontier = model.eval()(rows()).frontier(torch.zeros(4, dtype=torch.int64))
+    with refuses(nbsr, "max_accuracy_loss must be a share of at least 0, got"):
+        frontier.cheapest(loss)
+
+
+@pytest.mark.parametrize("top", [0, -1, 2.5, "3", None, True])
+def test_an_audit_shows_a_whole_number_of_classes(nbsr: ModuleType, model: Any, top: object) -> None:
+    with refuses(nbsr, "top must be (a whole number of )?at least 1, got"):
+        model(rows()).audit(0).render(top=top)
 
 
 def test_a_frontier_needs_thresholds(nbsr: ModuleType, model: Any) -> None:

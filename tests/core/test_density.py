@@ -221,7 +221,7 @@ def fit(model: nbsr.NBSR, x: Tensor) -> None:
 def test_unfitted_in_a_model_it_does_nothing() -> None:
     model, x = model_with_density()
     twin = make_model(GRAPHS["tree"]).eval()
-    assert model.evidence_scale(torch.zeros(2, ORACLE)) is None
+    assert model.evidence_scale(torch.zeros(2, ORACLE), torch.zeros(2, FEATURES)) is None
     with torch.no_grad():
         trace, plain = model(x), twin(x)
     assert trace.density is None
@@ -267,8 +267,8 @@ def test_training_does_not_learn_to_please_it() -> None:
     model, x = model_with_density()
     fit(model, x)
     h = model.oracle(2 * x).detach().requires_grad_(True)
-    assert not model.train().evidence_scale(h).requires_grad
-    assert model.eval().evidence_scale(h).requires_grad
+    assert not model.train().evidence_scale(h, x).requires_grad
+    assert model.eval().evidence_scale(h, x).requires_grad
 
 
 def test_it_is_saved_with_the_model_and_loads_into_a_fresh_one() -> None:

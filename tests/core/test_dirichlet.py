@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import jaxtyping
 import mpmath
 import numpy as np
 import pytest
@@ -446,12 +445,6 @@ def test_prior_is_weight_times_base_rate() -> None:
 # ------------------------------------------------------------------------------------------------ bad inputs
 
 
-@pytest.fixture
-def as_users_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the run-time shape checks of the tests, which would speak before our own messages do."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
 UNARY: list[Callable[..., object]] = [
     dirichlet.precision,
     dirichlet.mean,
@@ -481,7 +474,7 @@ BAD_FORMS = [
 ]
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("function", UNARY, ids=lambda function: function.__name__)
 @pytest.mark.parametrize(("alpha", "message"), BAD_VALUES + BAD_FORMS)
 def test_bad_beliefs_are_refused_by_name(function: Callable[..., object], alpha: Tensor, message: str) -> None:
@@ -489,7 +482,7 @@ def test_bad_beliefs_are_refused_by_name(function: Callable[..., object], alpha:
         function(alpha)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("function", [f for f in UNARY if f is not dirichlet.validate], ids=lambda f: f.__name__)
 def test_without_validation_only_the_form_is_checked(function: Callable[..., object]) -> None:
     function(torch.tensor([1.0, math.nan]), validate_args=False)
@@ -497,7 +490,7 @@ def test_without_validation_only_the_form_is_checked(function: Callable[..., obj
         function(torch.ones(3, dtype=torch.int64), validate_args=False)
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize(
     ("function", "names"),
     [
@@ -519,7 +512,7 @@ def test_bad_pairs_are_refused_by_name(function: Callable[..., object], names: t
         function(torch.ones(3), torch.tensor([-1.0, 1.0, 1.0]))
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize(
     ("call", "message"),
     [

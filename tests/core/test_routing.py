@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from scipy import stats
 from torch import Tensor
 
 import nbsr_core as nbsr
-from nbsr_core.routing import choose, gumbel_noise, selection, straight_through
+from nbsr_core.routing import choose, gumbel_noise, selection
+from nbsr_core.step import credit
 
 ALL_GRAPHS = {**GRAPHS, "padded": PADDED, "shared": SHARED}
 ESTIMATORS = ["sparse", "counterfactual"]
@@ -108,51 +111,49 @@ def decisions(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor]:
     return logits, evidence, torch.randint(children, (rows,))
 
 
-@given(values=st.lists(st.floats(1e-30, 1e30), min_size=4, max_size=4), pi=st.floats(1e-6, 1 - 1e-6))
-def test_straight_through_keeps_every_bit_of_the_evidence(values: list[float], pi: float) -> None:
-    for dtype in (torch.float32, torch.float64):
-        evidence = torch.tensor([values], dtype=dtype)
-        relaxed, choice = torch.tensor([[pi, 1 - pi]], dtype=dtype, requires_grad=True), torch.tensor([0])
-        siblings = torch.stack([evidence, evidence * 3], dim=1)
-        assert torch.equal(straight_through(evidence, relaxed, choice), evidence)
-        assert torch.equal(straight_through(evidence, relaxed, choice, siblings), evidence)
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@given(case=decisions(), tau=st.floats(0.2, 5.0))
-def test_gradients_equal_the_formula_spelled_out(
-    estimator: str, case: tuple[Tensor, Tensor, Tensor], tau: float
-) -> None:
-    logits, evidence, choice = case
-    rows = torch.arange(len(choice))
-    weights = torch.randn(evidence.shape[0], evidence.shape[2], dtype=torch.float64)
-
-    def loss_of(belief: Tensor) -> Tensor:
-        return ((belief.sum(-1).log() - belief[:, 0].log()).sum()) + (belief * weights).sum()
-
-    pi = (logits / tau).softmax(-1)
-    onehot = torch.nn.functional.one_hot(choice, logits.shape[1])
-    gate = (onehot - pi).detach() + pi
-    chosen = evidence[rows, choice]
-    if estimator == "sparse":
-        spelled_out = gate[rows, choice].unsqueeze(1) * chosen
-        got = straight_through(chosen, pi, choice)
-    else:
-        known = torch.where(onehot.bool().unsqueeze(-1), evidence, evidence.detach())
-        spelled_out = (gate.unsqueeze(-1) * known).sum(1)
-        got = straight_through(chosen, pi, choice, evidence.detach())
-    expected = torch.autograd.grad(loss_of(1.0 + spelled_out), [logits, evidence], retain_graph=True)
-    for mine, theirs in zip(torch.autograd.grad(loss_of(1.0 + got), [logits, evidence]), expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
-
-
 def test_counterfactual_credit_goes_to_every_gate_and_sparse_credit_to_the_chosen_one() -> None:
-    relaxed = torch.tensor([[0.2, 0.3, 0.5]], requires_grad=True)
-    evidence = torch.tensor([[[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]])
-    choice = torch.tensor([1])
-    for siblings, credit in ((None, [[0.0, 22.0, 0.0]]), (evidence, [[11.0, 22.0, 33.0]])):
-        (grad,) = torch.autograd.grad(straight_through(evidence[:, 1], relaxed, choice, siblings).sum(), relaxed)
-        assert grad.tolist() == credit
+    grad, evidence = torch.tensor([[1.0, 2.0]]), torch.tensor([[[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]])
+    relaxed, choice = torch.tensor([[0.2, 0.3, 0.5]]), torch.tensor([1])
+    assert credit(grad, evidence[:, 1], relaxed, choice, None).tolist() == [[0.0, 42.0, 0.0]]
+    assert credit(grad, evidence[:, 1], relaxed, choice, evidence).tolist() == [[21.0, 42.0, 63.0]]
+
+
+def test_second_derivatives_of_a_walk_are_refused_rather_than_wrong() -> None:
+    model = make_model(GRAPHS["tree"]).double()
+    belief = model(torch.randn(7, FEATURES, dtype=torch.float64)).beliefs[-1]
+    (slope,) = torch.autograd.grad(belief.square().sum(), model.backbone[0].weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.square().sum().backward()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_that_change_before_the_backward_pass_are_noticed(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_way(monkeypatch, way)
+    model = make_model(GRAPHS["tree"])
+    loss = model(torch.randn(40, FEATURES)).beliefs[-1].sum()
+    with torch.no_grad():
+        model.experts[1].banks[0].layers[0].weight.mul_(0.5)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_walk_can_be_differentiated_again_and_frees_its_memory() -> None:
+    model = make_model(GRAPHS["tree"])
+    loss = model(torch.randn(40, FEATURES)).beliefs[-1].square().sum()
+    parameters = list(model.parameters())
+    first = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    again = torch.autograd.grad(loss, parameters, allow_unused=True)
+    for one, two in zip(first, again, strict=True):
+        assert (one is None and two is None) or torch.equal(one, two)
+    gc.collect()
+    gc.disable()
+    try:
+        evidence = model(torch.randn(40, FEATURES)).steps[-1].evidence
+        gone = weakref.ref(evidence)
+        del evidence
+        assert gone() is None, "no cycle keeps a walk alive until the collector comes"
+    finally:
+        gc.enable()
 
 
 @given(case=decisions())

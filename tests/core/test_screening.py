@@ -1,0 +1,58 @@
+"""The screened exit test answers as the exact entropy does, for every row, wherever the threshold lies."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbsr_core import _screening as screening
+from nbsr_core import dirichlet
+
+
+@given(
+    classes=st.sampled_from([2, 3, 10, 41, 1000]),
+    spread=st.floats(0.0, 9.0),
+    seed=st.integers(0, 10**6),
+    quantile=st.floats(0.0, 1.0),
+    shift=st.sampled_from([0.0, 1e-6, -1e-6, 0.1, -0.1, 3.0, -3.0]),
+)
+def test_every_row_is_answered_as_by_its_exact_entropy(
+    classes: int, spread: float, seed: int, quantile: float, shift: float
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    alpha = (torch.randn(40, classes, generator=generator) * spread).exp()
+    entropy = dirichlet.entropy(alpha)
+    eta = float(entropy.sort().values[round(quantile * 39)]) + shift
+    assert torch.equal(screening.below(alpha, eta), entropy < eta)
+
+
+@given(exponent=st.floats(-8.0, 9.0), classes=st.sampled_from([2, 41, 5000]), seed=st.integers(0, 10**6))
+def test_bounds_enclose_the_entropy_and_are_close(exponent: float, classes: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    alpha = 10**exponent * (0.01 + torch.rand(20, classes, generator=generator)) / classes
+    low, high = screening.bounds(alpha).double().unbind(-1)
+    exact = dirichlet.entropy(alpha.double())
+    rounding = screening._ROUNDING * (classes + exact.abs())
+    assert bool(((low - rounding <= exact) & (exact <= high + rounding)).all())
+    assert bool((high - low <= 0.02 * (classes + exact.abs())).all())
+
+
+@pytest.mark.parametrize("alpha", [[1e-30, 1.0], [1e-3, 5.0], [1e30, 1.0], [1e9, 1e9], [3e38, 1.0]])
+def test_beliefs_that_the_table_does_not_hold_are_computed(alpha: list[float]) -> None:
+    belief = torch.tensor([alpha])
+    entropy = dirichlet.entropy(belief, validate_args=False)
+    just_above = torch.nextafter(entropy, torch.tensor(math.inf))
+    for eta, answer in ((entropy, False), (just_above, True), (entropy - 1e31, False), (entropy + 1e31, True)):
+        assert screening.below(belief, float(eta)).tolist() == [answer]
+
+
+def test_infinite_thresholds_ask_nobody_and_double_precision_is_exact() -> None:
+    belief = torch.rand(5, 3) + 1
+    assert screening.below(belief, math.inf).all()
+    assert not screening.below(belief, -math.inf).any()
+    eta = float(dirichlet.entropy(belief.double()).median())
+    assert torch.equal(screening.below(belief.double(), eta), dirichlet.entropy(belief.double()) < eta)
