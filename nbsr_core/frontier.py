@@ -7,14 +7,15 @@ walked again, and the figures are equal to the last bit to those of separate eva
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nbsr_core._checks import number
 from nbsr_core.errors import InputError
 from nbsr_core.exits import check_eta, first_below
 from nbsr_core.metrics import checked_labels
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 # More thresholds than this are thinned to quantiles: a picture does not show more, and work grows with their number.
 MOST_THRESHOLDS = 512
 
+Spent = Literal["mean_depth", "mean_cost"]
+
 
 @dataclass(frozen=True, eq=False)
 class Frontier:
@@ -32,6 +35,7 @@ class Frontier:
 
     eta: Float[Tensor, " E"]
     accuracy: Float[Tensor, " E"]
+    nll: Float[Tensor, " E"]
     mean_depth: Float[Tensor, " E"]
     mean_cost: Float[Tensor, " E"]
     exited: Float[Tensor, " E"]
@@ -41,48 +45,88 @@ class Frontier:
 
     def rows(self) -> list[dict[str, float]]:
         """One plain dictionary a threshold, for tables."""
-        names = ("eta", "accuracy", "mean_depth", "mean_cost", "exited")
+        names = ("eta", "accuracy", "nll", "mean_depth", "mean_cost", "exited")
         columns = [getattr(self, name).tolist() for name in names]
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
-    def cheapest(self, max_accuracy_loss: float) -> float:
-        """The threshold at which walks are shortest while accuracy falls by no more than this below full depth.
+    def cheapest(
+        self, max_accuracy_loss: float, spent: Spent = "mean_depth", *, max_nll_loss: float | None = None
+    ) -> float:
+        """The threshold at which least is spent while accuracy falls by no more than this below full depth.
+
+        With `max_nll_loss` it is the NLL that may rise by no more than so many nats instead: right where the best guess
+        is wrong most of the time anyway, as in language.
 
         Choose it on a validation split; a threshold chosen on test data says nothing about new data. -inf (never
         exit) where even the strictest exit costs more.
         """
-        full = float(self.accuracy[self.mean_depth.argmax()])
-        allowed = (self.accuracy >= full - max_accuracy_loss).nonzero().squeeze(1)
-        return float(self.eta[allowed[self.mean_depth[allowed].argmin()]])
+        return float(self.eta[self._cheapest(max_accuracy_loss, spent, max_nll_loss)])
+
+    @property
+    def peak(self) -> float:
+        """Accuracy where nothing stops early."""
+        return float(self.accuracy[self.mean_depth.argmax()])
+
+    def cost_within(self, max_accuracy_loss: float) -> float:
+        """Least mean cost at which accuracy is no more than this below the peak."""
+        return float(self.mean_cost[self._cheapest(max_accuracy_loss, "mean_cost")])
+
+    def area(self, chance: float) -> float:
+        """Mean accuracy over all budgets from 0 to the cost of never stopping; 1 is a free and perfect answer.
+
+        Between two thresholds the frontier is a straight line: whoever mixes them gets there. It starts from a
+        guess that costs nothing and is right with probability `chance`.
+        """
+        order = self.mean_cost.argsort(stable=True)
+        cost = torch.cat([self.mean_cost.new_zeros(1), self.mean_cost[order]])
+        accuracy = torch.cat([self.accuracy.new_full((1,), chance), self.accuracy[order]])
+        return float(torch.trapezoid(accuracy, cost) / cost[-1])
+
+    def _cheapest(self, max_accuracy_loss: float, spent: Spent, max_nll_loss: float | None = None) -> int:
+        loss = number(max_accuracy_loss)
+        if loss is None or loss < 0:
+            raise InputError(f"max_accuracy_loss must be a share of at least 0, got {max_accuracy_loss!r}")
+        figure = self.mean_depth if spent == "mean_depth" else self.mean_cost
+        good = self.accuracy >= self.peak - loss
+        if max_nll_loss is not None:
+            good = self.nll <= float(self.nll[self.mean_depth.argmax()]) + max_nll_loss
+        allowed = good.nonzero().squeeze(1)
+        return int(allowed[figure[allowed].argmin()])
 
     @staticmethod
     def of(trace: BeliefTrace, y: Int[Tensor, " B"], etas: Sequence[float] | None) -> Frontier:
         """Evaluate a trace at the given thresholds, or at all that make a difference."""
         y = checked_labels(y, len(trace), trace.prior.shape[0])
-        entropy = trace.entropy[1:].detach()
+        doubt = trace.doubt[1:].detach()
         if etas is None:
-            thresholds = deciding_thresholds(entropy)
+            thresholds = deciding_thresholds(doubt)
         else:
-            if len(etas) == 0:
-                raise InputError("etas must name at least one threshold, got none")
+            if not isinstance(etas, Iterable) or getattr(etas, "ndim", 1) == 0:
+                raise InputError(f"etas must be a list of thresholds or None, got {etas!r}")
             known = [check_eta(eta) for eta in etas]
+            if not known:
+                raise InputError("etas must name at least one threshold, got none")
             thresholds = torch.tensor([-math.inf if eta is None else eta for eta in known], dtype=torch.float64)
-        correct = torch.stack([trace.belief(t).argmax(-1) == y for t in range(1, trace.depth + 1)])
+        beliefs = [trace.belief(t).detach() for t in range(1, trace.depth + 1)]
+        correct = torch.stack([alpha.argmax(-1) == y for alpha in beliefs])
+        truth = y.unsqueeze(1)
+        surprise = torch.stack([(a.sum(-1).log() - a.gather(1, truth).squeeze(1).log()).double() for a in beliefs])
         cost, length = trace.cost[1:], trace.length
         rows = torch.arange(len(trace), device=length.device)
-        figures: list[tuple[float, float, float, float]] = []
+        figures: list[tuple[float, ...]] = []
         for eta in thresholds.tolist():
-            depth = first_below(entropy, eta, length)
+            depth = first_below(doubt, eta, length)
             figures.append(
                 (
                     float(correct[depth - 1, rows].double().mean()),
+                    float(surprise[depth - 1, rows].mean()),
                     float(depth.double().mean()),
                     float(cost[depth - 1, rows].mean()),
                     float((depth < length).double().mean()),
                 )
             )
-        accuracy, mean_depth, mean_cost, exited = torch.tensor(figures, dtype=torch.float64).T
-        return Frontier(thresholds, accuracy, mean_depth, mean_cost, exited)
+        accuracy, nll, mean_depth, mean_cost, exited = torch.tensor(figures, dtype=torch.float64).T
+        return Frontier(thresholds, accuracy, nll, mean_depth, mean_cost, exited)
 
 
 def deciding_thresholds(entropy: Float[Tensor, "T B"]) -> Float[Tensor, " E"]:
