@@ -1,8 +1,10 @@
 """Neural Bayesian Sequential Routing: belief, graph, walk, trace. Knows nothing of Ray, MLflow or a command line."""
 
 from nbsr_core import calibration, dirichlet, metrics, objectives
+from nbsr_core.acquisition import AcquisitionTrace, Panels
 from nbsr_core.attribution import Attribution, attribute
 from nbsr_core.audit import AuditStep, AuditTrail
+from nbsr_core.autoregressive import AutoregressiveNBSR
 from nbsr_core.density import DensityFactor
 from nbsr_core.errors import GraphError, InputError, NbsrError, NotFittedError
 from nbsr_core.exits import Prediction, is_vacuous
@@ -17,9 +19,11 @@ from nbsr_core.trace import BeliefTrace
 
 __all__ = [
     "NBSR",
+    "AcquisitionTrace",
     "Attribution",
     "AuditStep",
     "AuditTrail",
+    "AutoregressiveNBSR",
     "BeliefTrace",
     "DecisionGraph",
     "DensityFactor",
@@ -30,6 +34,7 @@ __all__ = [
     "NbsrError",
     "NotFittedError",
     "Objective",
+    "Panels",
     "Prediction",
     "RouterSpec",
     "TemperatureSchedule",

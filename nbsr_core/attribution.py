@@ -7,12 +7,15 @@ raw belief: calibration mixes the classes and would break the sum. A density fac
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nbsr_core.domains.base import Splits
 from nbsr_core.errors import InputError
 from nbsr_core.metrics import checked_labels
 from nbsr_core.network import NBSR, evaluating
@@ -65,3 +68,56 @@ def attribute(
             (gradient,) = torch.autograd.grad(said, probe, retain_graph=True)
             parts.append(probe.detach() * gradient)
     return Attribution(torch.stack(parts), trace.nodes[1:], chosen)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What one input contributed to the belief in the explained class.
+
+    Attributes:
+        state: `present` or `absent` where the feature is binary, else None.
+    """
+
+    name: str
+    value: float
+    state: str | None
+    attribution: float
+
+    @property
+    def reading(self) -> str:
+        """The value as a person would say it."""
+        return self.state or f"= {self.value:.4g}"
+
+
+def strongest_features(
+    attribution: Float[Tensor, "*input"], x: Float[Tensor, "*input"], splits: Splits, count: int
+) -> tuple[Feature, ...]:
+    """The inputs of one sample with the largest attributions, by name; those without any are left out."""
+    name = feature_namer(splits)
+    flat, values = attribution.flatten(), x.flatten()
+    order = flat.abs().argsort(descending=True, stable=True)[:count].tolist()
+    features = []
+    for index in order:
+        if not flat[index]:
+            break
+        column = splits.train.x.flatten(1)[:, index]
+        binary = bool(((column == 0) | (column == 1)).all())
+        state = ("present" if values[index] else "absent") if binary else None
+        features.append(Feature(name(index), float(values[index]), state, float(flat[index])))
+    return tuple(features)
+
+
+def feature_namer(splits: Splits) -> Callable[[int], str]:
+    """Names of inputs by their place; where there is no name for each (pixels), the place itself."""
+    shape = splits.test.x.shape[1:]
+    if len(splits.feature_names) == math.prod(shape):
+        return lambda index: splits.feature_names[index]
+
+    def place(index: int) -> str:
+        coordinates = []
+        for size in reversed(shape):
+            index, within = divmod(index, size)
+            coordinates.append(within)
+        return f"input {coordinates[::-1]}"
+
+    return place

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from nbsr_core._checks import whole_number
 from nbsr_core.errors import InputError
 
 
@@ -63,6 +64,8 @@ class AuditTrail:
         """The walk as text, with the strongest pieces of evidence of each step."""
         if class_names is not None and len(class_names) != len(self.prior):
             raise InputError(f"class_names must be {len(self.prior)} names, one a class, got {len(class_names)}")
+
+        top = whole_number("top", top, 1)
 
         def name(index: int) -> str:
             return class_names[index] if class_names is not None else f"class {index}"

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from nbsr_core import dirichlet, metrics
-from nbsr_core.domains.base import Split, Splits
+from nbsr_core.domains.base import Splits
 from nbsr_core.errors import InputError
 from nbsr_core.exits import check_max_vacuity, is_vacuous
 from nbsr_core.learners import Learner, NbsrLearner
 from nbsr_core.trace import BeliefTrace
-
-Row = dict[str, float | int | str | None]
+from nbsr_core.walk_tables import (
+    Row,
+    audit_walks,
+    belief_rows,
+    edge_rows,
+    entropy_rows,
+    frontier_rows,
+    raw_reliability_rows,
+    reliability_rows,
+    risk_coverage_rows,
+    separation_rows,
+    usage_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -25,6 +37,7 @@ class EvaluationOptions:
     Attributes:
         eta: exit threshold of the Fast operating point; None chooses it on the validation split.
         max_accuracy_loss: what the chosen threshold may cost there, as a share of the samples.
+        max_nll_loss: what it may cost in nats instead, where accuracy says little (language); None goes by accuracy.
         etas: thresholds of the frontier; None takes all that make a difference.
         max_vacuity: abstain above it; None never does.
         audits: walks of test samples to keep.
@@ -32,6 +45,7 @@ class EvaluationOptions:
 
     eta: float | None = None
     max_accuracy_loss: float = 0.005
+    max_nll_loss: float | None = None
     etas: tuple[float, ...] | None = None
     max_vacuity: float | None = None
     audits: int = 20
@@ -39,6 +53,8 @@ class EvaluationOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.max_accuracy_loss < 1:
             raise InputError(f"max_accuracy_loss must lie in [0, 1), got {self.max_accuracy_loss!r}")
+        if self.max_nll_loss is not None and not 0 <= self.max_nll_loss < math.inf:
+            raise InputError(f"max_nll_loss must be a finite number >= 0 or None, got {self.max_nll_loss!r}")
         check_max_vacuity(self.max_vacuity)
         if self.audits < 0:
             raise InputError(f"audits must be at least 0, got {self.audits!r}")
@@ -50,7 +66,8 @@ class Evaluation:
 
     Attributes:
         metrics: figures by name; `test/...` at full depth, `fast/...` with early exit, `<set>/...` for further sets.
-        tables: rows for plots and reports: frontier, reliability by depth, belief by depth, usage, confusion, audits.
+        tables: rows for plots and reports, see `nbsr_core.walk_tables`.
+        audits: walks of some test samples in full.
         warnings: what a reader must know before believing a figure.
     """
 
@@ -66,23 +83,25 @@ class Evaluation:
 def evaluate_classification(learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
     """Figures on the test split and on every further labelled set; for NBSR also by depth and by threshold."""
     evaluation = Evaluation()
-    probs = learner.probabilities(splits.test.x)
-    evaluation.add("test", metrics.classification_metrics(probs, splits.test.y))
+    probs, y = learner.probabilities(splits.test.x), learner.labels(splits.test.y)
+    evaluation.add("test", metrics.classification_metrics(probs, y))
     evaluation.metrics["model/parameters"] = float(learner.size)
-    evaluation.tables["reliability"] = _reliability(probs, splits.test.y, depth=None)
-    evaluation.tables["confusion"] = _confusion(probs, splits)
+    evaluation.tables["reliability"] = reliability_rows(probs, y, depth=None)
+    evaluation.tables["confusion"] = _confusion(probs, y, splits)
+    confidence, label = probs.max(-1)
+    evaluation.tables["risk_coverage"] = risk_coverage_rows("confidence", confidence, label == y)
     for name, split in {"valid": splits.valid, **splits.extra}.items():
-        evaluation.add(name, metrics.classification_metrics(learner.probabilities(split.x), split.y))
+        evaluation.add(name, metrics.classification_metrics(learner.probabilities(split.x), learner.labels(split.y)))
     if isinstance(learner, NbsrLearner):
         _evaluate_walks(evaluation, learner, splits, options)
     return evaluation
 
 
 def _evaluate_walks(evaluation: Evaluation, learner: NbsrLearner, splits: Splits, options: EvaluationOptions) -> None:
-    trace, y, graph = learner.trace(splits.test.x), splits.test.y, learner.model.graph
-    valid, eta = learner.trace(splits.valid.x), options.eta
+    trace, y = learner.trace(splits.test.x), learner.labels(splits.test.y)
+    valid, valid_y, eta = learner.trace(splits.valid.x), learner.labels(splits.valid.y), options.eta
     if eta is None:
-        eta = valid.frontier(splits.valid.y).cheapest(options.max_accuracy_loss)
+        eta = valid.frontier(valid_y).cheapest(options.max_accuracy_loss, max_nll_loss=options.max_nll_loss)
     elif is_vacuous(eta, learner.model.prior):
         highest = float(dirichlet.entropy(learner.model.prior))
         evaluation.warnings.append(
@@ -96,42 +115,68 @@ def _evaluate_walks(evaluation: Evaluation, learner: NbsrLearner, splits: Splits
     }
     if math.isfinite(eta):
         evaluation.metrics["fast/eta"] = eta
-    elif trace.depth > 1:
+    elif trace.depth > 1 and options.eta is None:
         evaluation.warnings.append(
-            f"every early exit costs more than {options.max_accuracy_loss:.1%} accuracy on the validation split: "
-            "Fast walks deep"
+            f"every early exit costs more than {_allowance(options)} on the validation split: Fast walks deep"
         )
-    _add_fast(evaluation, "fast", trace, splits.test, eta)
-    _add_fast(evaluation, "valid/fast", valid, splits.valid, eta)
+    _add_fast(evaluation, "fast", trace, y, eta)
+    _add_fast(evaluation, "valid/fast", valid, valid_y, eta)
+    extra = {name: learner.trace(split.x) for name, split in splits.extra.items()}
     for name, split in splits.extra.items():
-        _add_fast(evaluation, f"{name}/fast", learner.trace(split.x), split, eta)
+        walks, labels = extra[name], learner.labels(split.y)
+        _add_fast(evaluation, f"{name}/fast", walks, labels, eta)
+        _add_depths(evaluation, f"{name}/depth", walks, labels)
+        _add_routing(evaluation, name, walks, labels, learner)
     if options.max_vacuity is not None:
         _add_abstention(evaluation, trace, y, options.max_vacuity)
-    evaluation.tables["frontier"] = list(map(dict, trace.frontier(y, options.etas).rows()))
-    evaluation.tables["belief"] = _belief_by_depth(trace)
+    evaluation.tables["frontier"] = frontier_rows(trace, y, options.etas)
+    evaluation.tables["belief"] = belief_rows(trace)
+    _add_depths(evaluation, "depth", trace, y)
     for depth in range(1, trace.depth + 1):
-        probs = trace.probabilities(depth)
-        evaluation.add(f"depth{depth}", metrics.classification_metrics(probs, y))
-        evaluation.tables["reliability"] += _reliability(probs, y, depth)
-    evaluation.tables["usage"] = [
-        {"node": node.name, "level": node.level, "share": float(share)}
-        for node, share in zip(graph.nodes, trace.usage, strict=True)
-    ]
-    mids = trace.usage[graph.levels[1].start : graph.levels[1].stop]
-    evaluation.metrics["test/smallest_mid_usage"] = float(mids.min())
-    if learner.admissible is not None:
-        evaluation.metrics["test/routing_agreement"] = routing_agreement(trace, y, learner.admissible)
-    for index in range(min(options.audits, len(trace))):
-        evaluation.audits.append(_audit(trace, index, y, splits))
+        evaluation.tables["reliability"] += reliability_rows(trace.probabilities(depth), y, depth)
+    _add_walk_tables(evaluation, {"test": trace, **extra}, y)
+    _add_routing(evaluation, "test", trace, y, learner)
+    evaluation.audits = audit_walks(
+        learner.model, trace, y, splits, count=options.audits, eta=eta, max_vacuity=options.max_vacuity
+    )
 
 
-def _add_fast(evaluation: Evaluation, prefix: str, trace: BeliefTrace, split: Split, eta: float) -> None:
+def _add_walk_tables(evaluation: Evaluation, traces: Mapping[str, BeliefTrace], y: Tensor) -> None:
+    trace = traces["test"]
+    evaluation.tables["reliability_raw"] = raw_reliability_rows(trace, y)
+    correct = trace.belief(trace.depth).argmax(-1).cpu() == y.cpu()
+    evaluation.tables["risk_coverage"] += risk_coverage_rows("precision", trace.precision[-1], correct)
+    evaluation.tables["entropy"] = entropy_rows(traces)
+    evaluation.tables["separation"] = separation_rows(traces)
+    evaluation.tables["usage"] = usage_rows(trace)
+    evaluation.tables["edges"] = edge_rows(trace)
+
+
+def _allowance(options: EvaluationOptions) -> str:
+    if options.max_nll_loss is None:
+        return f"{options.max_accuracy_loss:.1%} accuracy"
+    return f"{options.max_nll_loss:g} nats"
+
+
+def _add_fast(evaluation: Evaluation, prefix: str, trace: BeliefTrace, y: Tensor, eta: float) -> None:
     stopped = trace.exit(eta)
-    evaluation.add(prefix, metrics.classification_metrics(stopped.probs, split.y))
+    evaluation.add(prefix, metrics.classification_metrics(stopped.probs, y))
     evaluation.metrics |= {
         f"{prefix}/mean_depth": float(stopped.depth.double().mean()),
         f"{prefix}/exited": float((stopped.depth < trace.length).double().mean()),
     }
+
+
+def _add_depths(evaluation: Evaluation, prefix: str, trace: BeliefTrace, y: Tensor) -> None:
+    for depth in range(1, trace.depth + 1):
+        evaluation.add(f"{prefix}{depth}", metrics.classification_metrics(trace.probabilities(depth), y))
+
+
+def _add_routing(evaluation: Evaluation, prefix: str, trace: BeliefTrace, y: Tensor, learner: NbsrLearner) -> None:
+    first = learner.model.graph.levels[1]
+    evaluation.metrics[f"{prefix}/smallest_mid_usage"] = float(trace.usage[first.start : first.stop].min())
+    if learner.admissible is not None:
+        evaluation.metrics[f"{prefix}/routing_agreement"] = routing_agreement(trace, y, learner.admissible)
 
 
 def _add_abstention(evaluation: Evaluation, trace: BeliefTrace, y: Tensor, max_vacuity: float) -> None:
@@ -149,59 +194,9 @@ def routing_agreement(trace: BeliefTrace, y: Tensor, admissible: Tensor) -> floa
     return float(admissible.to(y.device)[first, y].double().mean())
 
 
-def _reliability(probs: Tensor, y: Tensor, depth: int | None) -> list[Row]:
-    diagram = metrics.reliability(probs, y)
-    edges = diagram.edges.tolist()
-    columns = zip(diagram.confidence.tolist(), diagram.accuracy.tolist(), diagram.count.tolist(), strict=True)
-    return [
-        {"depth": depth, "low": low, "high": high, "confidence": confidence, "accuracy": accuracy, "count": count}
-        for low, high, (confidence, accuracy, count) in zip(edges, edges[1:], columns, strict=False)
-        if count
-    ]
-
-
-def _confusion(probs: Tensor, splits: Splits) -> list[Row]:
-    table = metrics.confusion(probs.argmax(-1), splits.test.y, splits.num_classes)
+def _confusion(probs: Tensor, y: Tensor, splits: Splits) -> list[Row]:
+    table = metrics.confusion(probs.argmax(-1), y, splits.num_classes)
     return [
         {"true": splits.class_names[i], "predicted": splits.class_names[j], "count": int(table[i, j])}
         for i, j in table.nonzero().tolist()
     ]
-
-
-def _belief_by_depth(trace: BeliefTrace) -> list[Row]:
-    rows: list[Row] = []
-    for depth in range(trace.depth + 1):
-        variance = dirichlet.variance(trace.belief(depth), validate_args=False).max(-1).values
-        rows.append(
-            {
-                "depth": depth,
-                "precision": float(trace.precision[depth].mean()),
-                "entropy": float(trace.entropy[depth].double().mean()),
-                "largest_variance": float(variance.double().mean()),
-                "vacuity": float((trace.prior.sum() / trace.precision[depth]).mean()),
-            }
-        )
-    return rows
-
-
-def _audit(trace: BeliefTrace, index: int, y: Tensor, splits: Splits) -> dict[str, Any]:
-    trail = trace.audit(index)
-    return {
-        "sample": index,
-        "true": splits.class_names[int(y[index])],
-        "predicted": splits.class_names[trail.steps[-1].prediction],
-        "text": trail.render(splits.class_names),
-        "steps": [
-            {
-                "node": step.node,
-                "route_probability": step.route_probability,
-                "alternatives": step.alternatives,
-                "belief_shift": step.belief_shift,
-                "entropy": step.entropy,
-                "vacuity": step.vacuity,
-                "prediction": splits.class_names[step.prediction],
-                "confidence": step.confidence,
-            }
-            for step in trail.steps
-        ],
-    }

@@ -62,6 +62,10 @@ class Learner(ABC):
     def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
         """Class probabilities at full effort."""
 
+    def labels(self, y: Tensor) -> Tensor:
+        """The labels in the order of the rows of `probabilities`: one a sample, unless samples are whole sequences."""
+        return y
+
     @abstractmethod
     def state(self) -> dict[str, Any]:
         """Everything learned, as tensors and plain values."""
@@ -86,11 +90,15 @@ class TorchLearner(Learner):
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         """The terms of the loss; `module` is the learner's own, or a wrapping of it."""
 
+    def batches(self, splits: Splits, config: TrainingConfig, execution: Execution) -> Batches:
+        """Where training data comes from: the training split, unless a learner gathers more as it goes."""
+        return TensorBatches(splits.train.x, splits.train.y, config.batch_size, splits.augment)
+
     def finish(self, splits: Splits) -> None:
         """What is fitted after the last epoch, on data the gradient never saw."""
 
     def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
-        batches: Batches = TensorBatches(splits.train.x, splits.train.y, config.batch_size, splits.augment)
+        batches = self.batches(splits, config, execution)
         if execution.shard[1] > 1:
             batches = ShardedBatches(batches, *execution.shard)
         for step in self.module.modules():
@@ -116,8 +124,8 @@ class TorchLearner(Learner):
         self.finish(splits)
 
     def _figures(self, split: Split) -> dict[str, float]:
-        probs = self.probabilities(split.x)
-        return {"nll": metrics.nll(probs, split.y), "accuracy": metrics.accuracy(probs, split.y)}
+        probs, y = self.probabilities(split.x), self.labels(split.y)
+        return {"nll": metrics.nll(probs, y), "accuracy": metrics.accuracy(probs, y)}
 
     def state(self) -> dict[str, Any]:
         return self.module.state_dict()
@@ -137,7 +145,7 @@ class Classifier(TorchLearner):
     family = "baseline"
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
-        return {"loss": F.cross_entropy(module(x), y)}
+        return {"loss": F.cross_entropy(module(x), self.labels(y))}
 
     @torch.no_grad()
     def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
@@ -170,17 +178,21 @@ class NbsrLearner(TorchLearner):
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         admissible = None if self.admissible is None else self.admissible.to(y.device)
-        return self.objective(module(x), y, epoch=epoch, admissible=admissible)
+        return self.objective(module(x), self.labels(y), epoch=epoch, admissible=admissible)
 
     @torch.no_grad()
     def finish(self, splits: Splits) -> None:
         if self.model.density is not None:
-            oracle = self._oracle(splits.train.x)
-            labels = splits.train.y.to(oracle.device)
-            self.model.fit_density(oracle, labels, fresh=self._oracle(splits.valid.x))
+            self.fit_density(splits)
         if self.calibrate:
             self.model.calibration.reset()
-            self.model.calibrate(self.trace(splits.valid.x), splits.valid.y)
+            self.model.calibrate(self.trace(splits.valid.x), self.labels(splits.valid.y))
+
+    def fit_density(self, splits: Splits) -> None:
+        """The density factor from the training oracles, its threshold from the validation split's."""
+        oracle = self._oracle(splits.train.x)
+        labels = self.labels(splits.train.y).to(oracle.device)
+        self.model.fit_density(oracle, labels, fresh=self._oracle(splits.valid.x))
 
     def _oracle(self, x: Tensor) -> Float[Tensor, "N d"]:
         with evaluating(self.model):
@@ -249,6 +261,13 @@ class BoostedTrees(Learner):
         probs = self.booster.predict(xgboost.DMatrix(x.numpy()))
         probs = np.asarray(probs, dtype=np.float64)
         return torch.from_numpy(probs / probs.sum(1, keepdims=True))
+
+    def importance(self, num_features: int) -> Float[Tensor, " {num_features}"]:
+        """Share of each feature in the mean gain of the splits on it, over the whole training set: XGBoost's own."""
+        gain = torch.zeros(num_features, dtype=torch.float64)
+        for name, value in self.booster.get_score(importance_type="gain").items():
+            gain[int(name.removeprefix("f"))] = value
+        return gain / gain.sum().clamp_min(torch.finfo(gain.dtype).tiny)
 
     def state(self) -> dict[str, Any]:
         return {"booster": torch.frombuffer(bytearray(self.booster.save_raw("ubj")), dtype=torch.uint8)}

@@ -256,11 +256,13 @@ def _percentile_interval(estimate: float, drawn: list[float], samples: int, leve
 
 def checked_labels(labels: Int[Tensor, " _"], samples: int, num_classes: int) -> Int[Tensor, " {samples}"]:
     """The labels as int64 on the CPU, or an `InputError`: `samples` of them, within 0 .. num_classes-1."""
+    if not isinstance(labels, Tensor):
+        raise InputError(f"labels must be a tensor of class numbers, got {type(labels).__name__}")
     if labels.shape != (samples,) or samples == 0:
         raise InputError(f"labels have shape {tuple(labels.shape)}; expected ({samples},), at least one")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError(f"labels have dtype {labels.dtype}; an integer type expected")
-    low, high = int(labels.min()), int(labels.max())
+    low, high = (int(end) for end in labels.aminmax())
     if low < 0 or high >= num_classes:
         raise InputError(f"labels run from {low} to {high}; expected within 0 .. {num_classes - 1}")
     return labels.detach().to("cpu", torch.int64)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from nbsr_core import dirichlet
 from nbsr_core.errors import InputError
@@ -29,11 +30,11 @@ Scalar = Float[Tensor, ""]
 
 def nll(alpha: Float[Tensor, "B K"], y: Int[Tensor, " B"]) -> Scalar:
     """Negative log-likelihood of the expected marginal, `-log(alpha_y / alpha_0)`, averaged."""
-    return _nll_of_each(alpha, y).mean()
+    return F.cross_entropy(alpha.log(), y)  # softmax(log alpha) is alpha / alpha_0
 
 
 def _nll_of_each(alpha: Float[Tensor, "B K"], y: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    return alpha.sum(-1).log() - alpha.gather(1, y.unsqueeze(1)).squeeze(1).log()
+    return F.cross_entropy(alpha.log(), y, reduction="none")
 
 
 def deep_supervision(trace: BeliefTrace, y: Int[Tensor, " B"]) -> Scalar:
@@ -172,4 +173,5 @@ class Objective:
             terms["concept"] = self.concept * concept_loss(trace, y, admissible)
         if self.balance:
             terms["balance"] = self.balance * load_balance(trace)
-        return {"loss": torch.stack(list(terms.values())).sum(), **terms}
+        first, *rest = terms.values()
+        return {"loss": sum(rest, start=first), **terms}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from jaxtyping import config as shape_checks
 from jaxtyping import install_import_hook
 
 install_import_hook("nbsr_core", "beartype.beartype")
@@ -19,6 +21,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 settings.register_profile("nbsr", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("nbsr")
+
+
+@pytest.fixture
+def without_shape_checks() -> Iterator[None]:
+    """As users run it: the library itself has to notice what tests otherwise catch by annotation."""
+    before = shape_checks.jaxtyping_disable
+    shape_checks.update("jaxtyping_disable", True)
+    yield
+    shape_checks.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from nbsr_core.domains.base import Splits
 from nbsr_core.errors import InputError
@@ -21,7 +25,14 @@ from nbsr_core.learners import Family, Learner
 SHIPPED = {
     "iris": "nbsr_core.domains.iris:Iris",
     "medical": "nbsr_core.domains.medical:Medical",
+    "language": "nbsr_core.domains.language:Language",
+    "triage": "nbsr_core.domains.triage:Triage",
+    "navigation": "nbsr_core.domains.navigation:Navigation",
+    "vision": "nbsr_core.domains.vision:Vision",
 }
+
+# Folders whose modules were named by a study; a process can import only one module of a name.
+_beside: set[Path] = set()
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,65 @@ class ModelKind:
     build: Callable[[Any, Signature], Learner]
 
 
+@dataclass(frozen=True)
+class Question:
+    """What somebody wants explained: a sample of the test split, unless it is words or a whole episode.
+
+    Attributes:
+        sample: number of a test sample, from 0.
+        prompt: words to go on from, where a domain reads text.
+        episode: number of a held-out episode, where a domain acts.
+        eta: exit threshold under which the model was judged; None walks to the leaves.
+        max_vacuity: vacuity above which it abstains; None never does.
+    """
+
+    sample: int | None = None
+    prompt: str | None = None
+    episode: int | None = None
+    eta: float | None = None
+    max_vacuity: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An explanation in a domain's own terms.
+
+    Attributes:
+        text: for the terminal.
+        data: the same as plain values, for JSON.
+        svg: a picture of it.
+        gif: a short animation of it.
+    """
+
+    text: str
+    data: dict[str, Any]
+    svg: str | None = None
+    gif: bytes | None = None
+
+
+@runtime_checkable
+class Work(Protocol):
+    """A piece of work to be done before trials can start, once for all of them, by any process that sees the same disk.
+
+    Attributes:
+        name: for a progress line.
+        size: how much work it is, in items.
+        done: whether its result is there already.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def done(self) -> bool: ...
+
+    def run(self) -> None:
+        """Do it and keep the result, whole or not at all."""
+
+
 class Domain(ABC):
     """A kind of problem. It loads, builds and evaluates; it does not train, log, plot or read a command line.
 
@@ -62,23 +132,47 @@ class Domain(ABC):
         name: as it shows in reports.
         data: dataclass of the options under `data:` in a study.
         models: what can be trained, by the names that a study uses.
+        shown: figures that a person compares first; the others are in reports and JSON.
+        ceiling: what figures under `ceiling/...` stand for, where `evaluate` gives such: the best that any model could
+            reach.
+        builds_on: shipped domains whose code this one runs; a change there makes its results stale too.
     """
 
     name: ClassVar[str]
+    builds_on: ClassVar[tuple[str, ...]] = ()
     data: ClassVar[type]
     models: ClassVar[Mapping[str, ModelKind]]
+    shown: ClassVar[Sequence[str]] = ("accuracy", "ece", "nll", "mean_depth")
+    ceiling: ClassVar[str | None] = None
 
     @abstractmethod
     def load(self, data: Any, seed: int) -> Splits:
         """Read or generate the data; everything random in it follows from the seed."""
 
+    def fingerprint(self, data: Any) -> str:
+        """A hash of the data as seed 0 sees it; a domain whose data is costly to load may know it without."""
+        return self.load(data, 0).fingerprint()
+
+    def prepare(self, data: Any) -> Sequence[Work]:
+        """Work whose results `load` reads; the platform does it in parallel beforehand, otherwise `load` does it."""
+        return ()
+
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
         """Judge a trained model; classification unless a domain says otherwise."""
         return evaluate_classification(learner, splits, options)
 
+    def explain(self, learner: Learner, splits: Splits, question: Question) -> Answer | None:
+        """Why the model does what it does; None leaves it to the walk of one sample that every NBSR model has."""
+        return None
 
-def find_domain(name: str) -> Domain:
-    """A shipped domain by its name, or anybody's by `package.module:ClassName`."""
+
+def find_domain(name: str, beside: Path | str | None = None) -> Domain:
+    """A shipped domain by its name, or anybody's by `package.module:ClassName`.
+
+    Args:
+        name: which domain.
+        beside: a folder (that of the study file) whose modules can be named too; what is installed goes before them.
+    """
     target = SHIPPED.get(name, name)
     module_name, colon, class_name = target.partition(":")
     if not colon:
@@ -88,11 +182,32 @@ def find_domain(name: str) -> Domain:
             f"domain must be one of {', '.join(SHIPPED)} or 'package.module:ClassName', got {name!r}{hint}"
         )
     try:
-        found = getattr(importlib.import_module(module_name), class_name)
+        if beside is None or name in SHIPPED:
+            module = importlib.import_module(module_name)
+        else:
+            module = _import_beside(module_name, Path(beside).absolute())
     except ImportError as error:
         raise InputError(f"domain {name!r}: cannot import {module_name!r} ({error})") from None
-    except AttributeError:
-        raise InputError(f"domain {name!r}: module {module_name!r} has no {class_name!r}") from None
+    found = getattr(module, class_name, None)
+    if found is None:
+        place = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
+        raise InputError(f"domain {name!r}: module {module_name!r}{place} has no {class_name!r}")
     if not (isinstance(found, type) and issubclass(found, Domain)):
         raise InputError(f"domain {name!r} must be a subclass of nbsr_core.domains.Domain")
     return found()
+
+
+def _import_beside(name: str, folder: Path) -> ModuleType:
+    """Import a module that may stand in `folder`. At the end of the path a folder hides nothing that is installed."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    _beside.add(folder)
+    importlib.invalidate_caches()
+    module = importlib.import_module(name)
+    top = name.partition(".")[0]
+    own, loaded = PathFinder.find_spec(top, [str(folder)]), sys.modules[top].__spec__
+    if own is not None and loaded is not None and own.origin and loaded.origin and own.origin != loaded.origin:
+        others = _beside.intersection(Path(loaded.origin).parents[:2])
+        if others:
+            raise InputError(f"domain module {top!r} stands in {others.pop()} and in {folder}: rename one of them")
+    return module

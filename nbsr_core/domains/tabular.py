@@ -69,6 +69,11 @@ class DensityOptions:
         if not 0.5 <= self.quantile < 1:
             raise InputError(f"quantile must lie in [0.5, 1), got {self.quantile}")
 
+    def build(self, oracle_dim: int) -> DensityFactor | None:
+        if not self.enabled:
+            return None
+        return DensityFactor(oracle_dim, directions=self.directions, normalise=self.normalise, quantile=self.quantile)
+
 
 @dataclass(frozen=True)
 class NbsrOptions:
@@ -135,14 +140,6 @@ def build_nbsr(
     """NBSR on a graph of the study's choice; the concept loss needs the taxonomy's class owners."""
     graph = options.graph.build(taxonomy)
     oracle = options.hidden[-1]
-    density = None
-    if options.density.enabled:
-        density = DensityFactor(
-            oracle,
-            directions=options.density.directions,
-            normalise=options.density.normalise,
-            quantile=options.density.quantile,
-        )
     model = NBSR(
         body if body is not None else backbone(signature.num_features, options.hidden),
         graph,
@@ -153,7 +150,7 @@ def build_nbsr(
         routing=options.routing,
         estimator=options.estimator,
         prior_weight=options.prior_weight,
-        density=density,
+        density=options.density.build(oracle),
     )
     admissible: Tensor | None = None
     if graph is taxonomy and any(node.classes for node in graph.nodes):

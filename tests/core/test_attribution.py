@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from captum.attr import InputXGradient
-from jaxtyping import config as shape_checks
 from models import FEATURES, GRAPHS, ORACLE, make_model
 from reference import PADDED, mixed_specs
 from torch import Tensor, nn
@@ -15,15 +12,6 @@ from torch import Tensor, nn
 import nbsr_core as nbsr
 
 ALL_GRAPHS = {**GRAPHS, "padded": PADDED}
-
-
-@pytest.fixture
-def without_shape_checks() -> Iterator[None]:
-    """As users run it: the library itself has to notice what tests otherwise catch by annotation."""
-    before = shape_checks.jaxtyping_disable
-    shape_checks.update("jaxtyping_disable", True)
-    yield
-    shape_checks.update("jaxtyping_disable", before)
 
 
 def explained(name: str, *, density: bool = False, calibrated: bool = False) -> tuple[nbsr.NBSR, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import mpmath
 import numpy as np
@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from jaxtyping import config as shape_checks
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
@@ -31,15 +30,6 @@ concentrations = st.one_of(
     st.floats(2**-10, 2**20, width=32),
     st.sampled_from([1.0, 1.0 + 2**-23, 1.0 - 2**-24, 8.0, 8.0 + 2**-20, 1e6]),  # equal, and equal but for rounding
 )
-
-
-@pytest.fixture
-def without_shape_checks() -> Iterator[None]:
-    """As users run it: the library itself has to notice what tests otherwise catch by annotation."""
-    before = shape_checks.jaxtyping_disable
-    shape_checks.update("jaxtyping_disable", True)
-    yield
-    shape_checks.update("jaxtyping_disable", before)
 
 
 @st.composite

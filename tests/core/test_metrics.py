@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from jaxtyping import config as shape_checks
 from scipy import stats
 from sklearn import metrics as sk
 from torch import Tensor
@@ -19,15 +18,6 @@ from nbsr_core import metrics
 from nbsr_core.errors import InputError
 
 scores = st.lists(st.sampled_from([-math.inf, -1.5, 0.0, 0.25, 0.5, 1.0, 7.0]), min_size=1, max_size=30)
-
-
-@pytest.fixture
-def without_shape_checks() -> Iterator[None]:
-    """As users run it: the library itself has to notice what tests otherwise catch by annotation."""
-    before = shape_checks.jaxtyping_disable
-    shape_checks.update("jaxtyping_disable", True)
-    yield
-    shape_checks.update("jaxtyping_disable", before)
 
 
 def predictions(samples: int, classes: int, seed: int, sharpness: float = 2.0) -> tuple[Tensor, Tensor]:

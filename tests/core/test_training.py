@@ -16,7 +16,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from jaxtyping import config as shape_checks
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -565,15 +564,6 @@ def test_what_travels_between_processes_can_be_pickled() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- mistakes
-
-
-@pytest.fixture
-def without_shape_checks() -> Iterator[None]:
-    """As users run it: the library itself has to notice what tests otherwise catch by annotation."""
-    before = shape_checks.jaxtyping_disable
-    shape_checks.update("jaxtyping_disable", True)
-    yield
-    shape_checks.update("jaxtyping_disable", before)
 
 
 @pytest.mark.parametrize(
