@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import jaxtyping
 import pytest
 import torch
 from hypothesis import given, settings
@@ -144,13 +143,7 @@ class TestCeiling:
             bayes_posterior(torch.zeros(2, 131), SymptomProfiles.of_diseases(knowledge().chance), 0.05)
 
 
-@pytest.fixture
-def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in production, where nothing checks annotations and a wrong type must meet our own message."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-
-
-@pytest.mark.usefixtures("types_unchecked")
+@pytest.mark.usefixtures("without_shape_checks")
 class TestOptions:
     @pytest.mark.parametrize(
         ("options", "key"),
@@ -168,7 +161,9 @@ class TestOptions:
             ({"test_patients": True}, "test_patients"),
             ({"root": "somewhere"}, "root"),
             ({"root": 3, "source": "kaggle"}, "root"),
-            ({"split": "distinct"}, "split"),
+            ({"held_out": 0.5}, "held_out"),
+            ({"held_out": float("nan")}, "held_out"),
+            ({"held_out": 0, "split": "distinct"}, "held_out"),
         ],
     )
     def test_errors_name_the_key(self, options: dict[str, object], key: str) -> None:
@@ -228,6 +223,18 @@ class TestEmbedded:
         for x in (noisy.test.x, *draws):
             assert (x != clean.test.x).double().mean() == pytest.approx(0.05, abs=0.012)
         assert torch.equal(clean.extra["noise_draws"].x, clean.test.x.repeat(3, 1))
+
+    def test_distinct_leaves_out_patients_that_were_drawn_before(self) -> None:
+        crowded = replace(SMALL, train_patients=4000, test_patients=2000, noise=0.0)
+        plain, distinct = load(crowded, 1), load(replace(crowded, split="distinct"), 1)
+        train, valid, test = (patterns(split.x) for split in (distinct.train, distinct.valid, distinct.test))
+        assert not train & valid
+        assert not (train | valid) & test
+        assert torch.equal(plain.train.x, distinct.train.x)
+        before = patterns(plain.train.x) | patterns(plain.valid.x)
+        kept = [row for row in plain.test.x.tolist() if tuple(row) not in before]
+        assert distinct.test.x.tolist() == kept
+        assert 0 < len(kept) < len(plain.test), "some were drawn before, most were not"
 
     def test_the_ceiling_knows_table_and_noise(self) -> None:
         splits = load(MedicalData(draws=0, test_patients=4000), 0)
@@ -315,6 +322,16 @@ class TestKaggleFormat:
         splits = load(write(tmp_path, *made_up_rows()), 0)
         assert len(splits.valid) >= 4000
         assert len(splits.extra["noise_draws"]) == 8
+
+    def test_without_a_held_out_part_all_rows_train_and_validation_has_other_noise(self, tmp_path: Path) -> None:
+        options = replace(write(tmp_path, *made_up_rows()), held_out=0.0, noise_scheme="fixed")
+        clean, noisy = load(replace(options, noise=0.0), 0), load(options, 0)
+        assert len(clean.train) == len(clean.valid) == len(noisy.train) == 17 * 4
+        assert torch.equal(clean.train.x, clean.valid.x)
+        first_draw = noisy.valid.x[: 17 * 4]
+        both, either = (noisy.train.x != clean.train.x), (first_draw != clean.train.x)
+        # Flipped in both: 0.05 squared, of 68 x 132 symptoms.
+        assert (both & either).double().mean() == pytest.approx(0.0025, abs=0.002)
 
     @pytest.mark.parametrize("seed", range(5))
     def test_distinct_shares_no_row(self, tmp_path: Path, seed: int) -> None:
@@ -438,6 +455,7 @@ class TestRealFiles:
         assert set(splits.class_names) == set(knowledge().diseases), "each of the file's 41 diseases has a system"
         assert len(splits.extra["noise_draws"]) == 2100
         assert len(splits.profiles.chance) == 304
+        assert len(load(MedicalData(source="kaggle", held_out=0.0), 0).train) == 4920, "the paper's own training set"
 
     def test_the_ceiling_is_where_it_should_be(self) -> None:
         splits = load(MedicalData(source="kaggle", draws=100), 0)

@@ -20,7 +20,7 @@ from torch import Tensor
 from nbsr_core.domains.base import Split, Splits
 from nbsr_core.domains.medical import kaggle
 from nbsr_core.domains.medical.knowledge import knowledge, system_of, systems
-from nbsr_core.domains.medical.partition import balanced, distinct, stratified
+from nbsr_core.domains.medical.partition import balanced, distinct, stratified, unseen
 from nbsr_core.domains.medical.profiles import SymptomProfiles
 from nbsr_core.errors import InputError
 from nbsr_core.graph import DecisionGraph
@@ -31,6 +31,8 @@ SplitRule = Literal["paper", "distinct"]
 
 HELD_OUT = 0.2
 """Share of rows (`paper`) or distinct rows (`distinct`) for validation, and in `distinct` again for the test."""
+
+MOST_HELD_OUT = 0.4
 
 VALID_ROWS = 4000
 """Validation rows at least: a model errs on two or three of a hundred, and a temperature needs errors to learn from."""
@@ -48,11 +50,14 @@ class MedicalData:
         noise_scheme: training rows are flipped once ("fixed", the paper's) or anew in each epoch ("fresh": training
             rows are then clean, and the splits' `augment` flips them). Validation and test rows are always flipped
             once, from the seed.
-        split: "paper" tests on Testing.csv and holds out a fifth of the rows of Training.csv for validation, which
-            share distinct rows with training (as the test rows do), but not the noise. "distinct" cuts the distinct
-            rows of both files, of each disease about 3/5, 1/5, 1/5: no row is in two splits; test rows count once,
-            training rows are repeated until all diseases are as frequent as in Training.csv. For "kaggle" only:
-            embedded patients are drawn one by one.
+        split: "paper" tests on Testing.csv and validates on rows of Training.csv, which share distinct rows with
+            training (as the test rows do), but not the noise. "distinct" cuts the distinct rows of both files, of each
+            disease about 3/5, 1/5, 1/5: no row is in two splits; test rows count once, training rows are repeated
+            until all diseases are as frequent as in Training.csv. Embedded patients are drawn one by one; "distinct"
+            leaves out those for validation and test whose symptoms were drawn before.
+        held_out: share of the rows of Training.csv ("paper") or of all distinct rows ("distinct", and as many again
+            for the test) that validation takes from training; for "kaggle" only. 0 trains on every row of
+            Training.csv, as the paper does, and validates on other noise in the same rows.
         draws: noise draws of all test rows in `extra["noise_draws"]`, one draw after the other; 0 for none.
         train_patients: how many to generate ("embedded").
         valid_patients: likewise.
@@ -64,6 +69,7 @@ class MedicalData:
     noise: float = 0.05
     noise_scheme: NoiseScheme = "fixed"
     split: SplitRule = "paper"
+    held_out: float = HELD_OUT
     draws: int = 50
     train_patients: int = 4920
     valid_patients: int = VALID_ROWS
@@ -76,6 +82,12 @@ class MedicalData:
         if isinstance(self.noise, bool) or not isinstance(self.noise, int | float) or not 0 <= self.noise <= 0.5:
             raise InputError(f"noise must be a probability between 0 and 0.5, got {self.noise!r}")
         object.__setattr__(self, "noise", float(self.noise))
+        share = self.held_out
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= MOST_HELD_OUT:
+            raise InputError(f"held_out must be a share between 0 and {MOST_HELD_OUT}, got {share!r}")
+        object.__setattr__(self, "held_out", float(share))
+        if self.split == "distinct" and not share:
+            raise InputError("held_out must be above 0 with `split: distinct`, which shares no row; got 0")
         for key, least in (("draws", 0), ("train_patients", 1), ("valid_patients", 1), ("test_patients", 1)):
             count = getattr(self, key)
             if isinstance(count, bool) or not isinstance(count, int) or count < least:
@@ -84,8 +96,6 @@ class MedicalData:
             raise InputError(f"root must be the path of a folder, got {self.root!r}")
         if self.source == "embedded" and self.root is not None:
             raise InputError(f"root is read for `source: kaggle` only, got {self.root!r} with `source: embedded`")
-        if self.source == "embedded" and self.split == "distinct":
-            raise InputError("split must be 'paper' with `source: embedded`: 'distinct' cuts the rows of a file")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -162,13 +172,18 @@ def _embedded(options: MedicalData, seed: int) -> MedicalSplits:
     def patients(count: int, part: str) -> Split:
         return table.sample(count, _generator(seed, f"{part} patients"))
 
+    train, valid = patients(options.train_patients, "training"), patients(options.valid_patients, "validation")
+    test, how = patients(options.test_patients, "test"), ""
+    if options.split == "distinct":
+        valid, test = unseen(valid, [train]), unseen(test, [train, valid])
+        how = " (none with the symptoms of one in another split)"
     return MedicalSplits(
-        train=patients(options.train_patients, "training"),
-        valid=patients(options.valid_patients, "validation"),
-        test=patients(options.test_patients, "test"),
+        train=train,
+        valid=valid,
+        test=test,
         class_names=table.diseases,
         feature_names=table.symptoms,
-        source="synthetic patients from the embedded knowledge table",
+        source=f"synthetic patients from the embedded knowledge table{how}",
         synthetic=True,
         profiles=SymptomProfiles.of_diseases(table.chance),
         noise=options.noise,
@@ -180,13 +195,15 @@ def _kaggle(options: MedicalData, seed: int) -> MedicalSplits:
     cut = _generator(seed, f"{options.split} split")
     if options.split == "paper":
         rows, test = files.training, files.testing
-        kept, held_out = stratified(rows.y, [HELD_OUT], cut, files.diseases)
-        train, valid = _rows(rows, kept), _rows(rows, held_out)
+        train = valid = rows
+        if options.held_out:
+            kept, held_out = stratified(rows.y, [options.held_out], cut, files.diseases)
+            train, valid = _rows(rows, kept), _rows(rows, held_out)
         how = f"trained on Training.csv, tested on the {len(test)} rows of Testing.csv"
     else:
         both = Split(torch.cat([files.training.x, files.testing.x]), torch.cat([files.training.y, files.testing.y]))
         rows = distinct(both, files.diseases)
-        kept, held_out, tested = stratified(rows.y, [HELD_OUT, HELD_OUT], cut, files.diseases)
+        kept, held_out, tested = stratified(rows.y, [options.held_out] * 2, cut, files.diseases)
         train = balanced(_rows(rows, kept), ceil(len(files.training) / len(files.diseases)))
         valid, test = _rows(rows, held_out), _rows(rows, tested)
         how = f"{len(rows)} distinct rows, none of them in two splits"

@@ -24,6 +24,8 @@ class Medical(Domain):
     name = "medical"
     data = MedicalData
     models: ClassVar = {"nbsr": ModelKind("nbsr", NbsrOptions, _build), "mlp": MLP, "xgboost": XGBOOST}
+    shown: ClassVar = ("accuracy", "ece", "noise_draws/accuracy", "noise_draws/ece", "mean_depth")
+    ceiling = "the Bayes-optimal diagnosis, which knows the noise and the profiles of the patients"
 
     def load(self, data: Any, seed: int) -> MedicalSplits:
         return load(data, seed)

@@ -47,3 +47,12 @@ def balanced(split: Split, rows_per_disease: int) -> Split:
     rows = [torch.nonzero(split.y == k).squeeze(1) for k in split.y.unique()]
     chosen = torch.cat([own[turns % len(own)] for own in rows])
     return Split(split.x[chosen], split.y[chosen])
+
+
+def unseen(split: Split, others: Sequence[Split]) -> Split:
+    """The rows whose inputs are in none of the other splits."""
+    known = {tuple(row) for other in others for row in other.x.tolist()}
+    kept = torch.tensor([tuple(row) not in known for row in split.x.tolist()])
+    if not bool(kept.any()):
+        raise InputError(f"split 'distinct' is not possible: all {len(split)} patients have the symptoms of another")
+    return Split(split.x[kept], split.y[kept])
