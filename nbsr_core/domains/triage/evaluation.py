@@ -1,0 +1,77 @@
+"""What a policy is worth: its frontier of accuracy against cost, and the points on it that validation chose."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from nbsr_core import metrics
+from nbsr_core.acquisition import AcquisitionTrace
+from nbsr_core.domains.base import Split, Splits
+from nbsr_core.domains.triage.learners import TriageLearner
+from nbsr_core.domains.triage.story import tell
+from nbsr_core.evaluation import Evaluation, EvaluationOptions, evaluate_classification
+from nbsr_core.exits import is_vacuous
+
+PAPER_ETAS = torch.linspace(-110.0, -400.0, 30, dtype=torch.float64).tolist()
+LOSSES = {"peak_1": 0.01, "peak_5": 0.05}
+"""How far below the accuracy with full information: the paper's 'peak - 1%' and 'peak - 5%'."""
+
+
+def evaluate_triage(learner: TriageLearner, splits: Splits, options: EvaluationOptions) -> Evaluation:
+    """Full information, then every threshold, all read off one rollout a split."""
+    evaluation = evaluate_classification(learner, splits, options)
+    valid = learner.trace(splits.valid.x)
+    on_valid = valid.frontier(splits.valid.y)
+    etas = {name: on_valid.cheapest(loss, "mean_cost") for name, loss in LOSSES.items()}
+    etas["fast"] = on_valid.cheapest(options.max_accuracy_loss, "mean_cost") if options.eta is None else options.eta
+    if options.eta is not None and learner.model.stop == "dirichlet" and is_vacuous(options.eta, valid.prior):
+        evaluation.warnings.append(f"eta = {options.eta:g} is no test: the prior's own entropy is already below it")
+    evaluation.metrics |= {f"fast/eta_{name}": eta for name, eta in etas.items() if math.isfinite(eta)}
+    if math.isfinite(etas["fast"]):
+        evaluation.metrics["fast/eta"] = etas["fast"]
+    for name, split in {"test": splits.test, "valid": splits.valid, **splits.extra}.items():
+        trace = valid if name == "valid" else learner.trace(split.x)
+        _add_frontier(evaluation, name, trace, split)
+        for point in LOSSES:
+            _add_point(evaluation, f"{name}/chosen_{point}", trace, split, etas[point])
+        _add_point(evaluation, "fast" if name == "test" else f"{name}/fast", trace, split, etas["fast"])
+    # The most rows tell most: the noise draws of the test rows, where there are some.
+    name, split = next(iter(splits.extra.items()), ("test", splits.test))
+    trace = learner.trace(split.x)
+    evaluation.tables["frontier"] = list(map(dict, trace.frontier(split.y, options.etas).rows()))
+    if learner.model.stop == "dirichlet":
+        evaluation.tables["frontier_paper_etas"] = list(map(dict, trace.frontier(split.y, PAPER_ETAS).rows()))
+    shares = torch.nn.functional.one_hot(trace.bought, len(learner.model.panels)).double().mean(1)
+    evaluation.tables["orders"] = [
+        {"step": step + 1, "panel": panel, "share": float(share)}
+        for step, row in enumerate(shares)
+        for panel, share in zip(learner.model.panels.names, row, strict=True)
+    ]
+    for index in range(min(options.audits, len(splits.test))):
+        story = tell(learner, splits, index, etas["fast"])
+        evaluation.audits.append({**story.to_json(), "text": story.render()})
+    return evaluation
+
+
+def _add_frontier(evaluation: Evaluation, name: str, trace: AcquisitionTrace, split: Split) -> None:
+    frontier = trace.frontier(split.y)
+    evaluation.metrics |= {
+        f"{name}/mean_cost": float(trace.cost[-1].mean()),
+        f"{name}/mean_depth": float(trace.length.double().mean()),
+        f"{name}/area": frontier.area(chance=1 / len(trace.prior)),
+        **{f"{name}/cost_at_{point}": frontier.cost_within(loss) for point, loss in LOSSES.items()},
+    }
+
+
+def _add_point(evaluation: Evaluation, prefix: str, trace: AcquisitionTrace, split: Split, eta: float) -> None:
+    stopped = trace.exit(eta)
+    rows = torch.arange(len(trace))
+    evaluation.metrics |= {
+        f"{prefix}/accuracy": metrics.accuracy(stopped.probs, split.y),
+        f"{prefix}/ece": metrics.ece(stopped.probs, split.y),
+        f"{prefix}/mean_cost": float(trace.cost[stopped.depth, rows].mean()),
+        f"{prefix}/mean_depth": float(stopped.depth.double().mean()),
+        f"{prefix}/exited": float((stopped.depth < trace.length).double().mean()),
+    }

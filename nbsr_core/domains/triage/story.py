@@ -1,0 +1,201 @@
+"""One patient's triage, told step by step: what was bought, what it said, when it stopped, what would come next."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from nbsr_core import dirichlet
+from nbsr_core.acquisition import AcquisitionTrace, Known, doubt_of
+from nbsr_core.calibration import calibrated
+from nbsr_core.domains.base import Splits
+from nbsr_core.domains.triage.learners import TriageLearner
+
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
+
+
+@dataclass(frozen=True)
+class Option:
+    """A panel that could have been bought at a step, and what the belief would have been after it.
+
+    Attributes:
+        score: what the policy thought of it; the highest is bought.
+        doubt: what the stop rule would have compared with eta after it.
+    """
+
+    panel: str
+    cost: float
+    score: float
+    doubt: float
+    diagnosis: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """One step. `instead` are the panels that were not bought, the policy's next choice first."""
+
+    step: int
+    bought: Option
+    spent: float
+    entropy: float
+    categorical_entropy: float
+    needed: bool
+    instead: tuple[Option, ...]
+
+
+@dataclass(frozen=True)
+class Story:
+    """The whole rollout of a patient; `needed` purchases come before the stop, the others show what would follow."""
+
+    sample: int
+    true: str
+    predicted: str
+    confidence: float
+    stop: str
+    eta: float | None
+    doubt_at_start: float
+    spent: float
+    price_of_all: float
+    steps: tuple[Purchase, ...]
+
+    @property
+    def next_best(self) -> Option | None:
+        """The panel that would have been bought next, had the patient not been sent home."""
+        return next((step.bought for step in self.steps if not step.needed), None)
+
+    def to_json(self) -> dict[str, Any]:
+        following = self.next_best
+        return {**asdict(self), "next_best": None if following is None else asdict(following)}
+
+    def render(self) -> str:
+        """For the terminal."""
+        verdict = "right" if self.true == self.predicted else "WRONG"
+        limit = "never stops early" if self.eta is None else f"stops below {self.eta:.4g}"
+        lines = [f"Stop rule: {self.stop} entropy, {self.doubt_at_start:.3g} before any panel; {limit}"]
+        for step in (step for step in self.steps if step.needed):
+            own = step.bought
+            lines.append(
+                f"{step.step}. {own.panel} for {own.cost:g} ({step.spent:g} spent): entropy {own.doubt:.4g}, "
+                f"{own.diagnosis} ({own.confidence:.1%})"
+            )
+            if step.instead:
+                other = step.instead[0]
+                lines.append(
+                    f"     next choice was {other.panel} for {other.cost:g}: entropy {other.doubt:.4g}, "
+                    f"{other.diagnosis} ({other.confidence:.1%})"
+                )
+        lines.append(
+            f"Stopped after {self.spent:g} of {self.price_of_all:g}: {self.predicted} ({self.confidence:.1%}), "
+            f"{verdict}; true: {self.true}"
+        )
+        following = self.next_best
+        if following is not None:
+            changed = "the same" if following.diagnosis == self.predicted else f"changed to {following.diagnosis}"
+            lines.append(
+                f"One more panel would have been {following.panel} for {following.cost:g}: entropy "
+                f"{following.doubt:.4g}, the diagnosis {changed} ({following.confidence:.1%})"
+            )
+        return "\n".join(lines)
+
+    def draw(self) -> str:
+        """Doubt by step as SVG, with panels, costs, threshold and the alternatives at each step."""
+        figure = Figure(figsize=(8.4, 4.8), layout="constrained")
+        axes = figure.subplots()
+        doubts = [self.doubt_at_start, *(step.bought.doubt for step in self.steps)]
+        last = sum(step.needed for step in self.steps)
+        axes.plot(range(last, len(doubts)), doubts[last:], "o--", color=GREY, markersize=5, label="had it gone on")
+        axes.plot(range(last + 1), doubts[: last + 1], "o-", color=BLUE, markersize=8, label="bought")
+        for step in self.steps:
+            others = [option.doubt for option in step.instead]
+            label = "other panels at that step" if step.step == 1 else None
+            axes.plot([step.step] * len(others), others, "_", color=ORANGE, markersize=14, alpha=0.8, label=label)
+        if self.eta is not None:
+            axes.axhline(self.eta, color=ORANGE, linestyle=":", label=f"threshold η = {self.eta:.3g}")
+        ticks = ["free features", *(f"{s.bought.panel}\n+{s.bought.cost:g} = {s.spent:g}" for s in self.steps)]
+        axes.set_xticks(range(len(ticks)), [tick.replace(" ", "\n", 1) for tick in ticks], fontsize=8)
+        axes.set_ylabel(f"{self.stop} entropy (nats)")
+        verdict = "right" if self.true == self.predicted else "wrong"
+        said = f"{self.predicted} ({self.confidence:.1%}, {verdict})"
+        axes.set_title(f"Patient {self.sample}: {said} for {self.spent:g}", fontsize=11)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+        drawn = io.StringIO()
+        with rc_context({"svg.hashsalt": "triage"}):  # equal stories, equal pictures
+            figure.savefig(drawn, format="svg", metadata={"Date": None})
+        return drawn.getvalue()
+
+
+@torch.no_grad()
+def tell(learner: TriageLearner, splits: Splits, sample: int, eta: float) -> Story:
+    """Roll one test patient out, and look at every panel that was not bought."""
+    model, classes = learner.model, splits.class_names
+    x = splits.test.x[sample : sample + 1].to(model.prior.device)
+    trace = learner.trace(x)
+    stopped = trace.exit(eta)
+    depth, known, steps = int(stopped.depth[0]), model.start(x), []
+    for t in range(trace.depth):
+        left = (known.bought[0] == 0).nonzero().squeeze(1)
+        then = model.bought_also(known.rows(torch.zeros_like(left)), x.expand(len(left), -1), left)
+        scores = trace.steps[t].logits[0]
+        options = sorted(_options(learner, trace, t, left.tolist(), then, scores.tolist(), splits), key=_rank)
+        chosen = options.pop(0)
+        known = then.rows((left == trace.bought[t, 0]).nonzero().squeeze(1))
+        steps.append(
+            Purchase(
+                step=t + 1,
+                bought=chosen,
+                spent=float(trace.cost[t + 1, 0]),
+                entropy=float(trace.entropy[t + 1, 0]),
+                categorical_entropy=float(dirichlet.categorical_entropy(trace.belief(t + 1))[0]),
+                needed=t < depth,
+                instead=tuple(options),
+            )
+        )
+    return Story(
+        sample=sample,
+        true=classes[int(splits.test.y[sample])],
+        predicted=classes[int(stopped.label[0])],
+        confidence=float(stopped.probs[0].max()),
+        stop=model.stop,
+        eta=eta if math.isfinite(eta) else None,
+        doubt_at_start=float(trace.doubt[0, 0]),
+        spent=float(trace.cost[depth, 0]),
+        price_of_all=float(trace.cost[-1, 0]),
+        steps=tuple(steps),
+    )
+
+
+def _rank(option: Option) -> float:
+    return -option.score
+
+
+def _options(
+    learner: TriageLearner,
+    trace: AcquisitionTrace,
+    t: int,
+    left: list[int],
+    then: Known,
+    scores: list[float],
+    splits: Splits,
+) -> list[Option]:
+    belief = then.alpha if trace.temperature is None else calibrated(then.alpha, trace.temperature[t])
+    doubts, panels = doubt_of(trace.stop, belief).tolist(), learner.model.panels
+    sure = (belief / belief.sum(-1, keepdim=True)).max(-1)
+    return [
+        Option(
+            panel=panels.names[panel],
+            cost=panels.costs[panel],
+            score=scores[panel],
+            doubt=doubts[i],
+            diagnosis=splits.class_names[int(sure.indices[i])],
+            confidence=float(sure.values[i]),
+        )
+        for i, panel in enumerate(left)
+    ]
