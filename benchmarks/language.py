@@ -1,0 +1,161 @@
+"""Tokens per second of the language models, side by side: Standard, MoE, NBSR Deep and Fast. Ratios of one run.
+
+    python -m benchmarks.language [--quick] [--batch 256]
+
+All read through the same transformer (d = 64, 2 layers, 4 heads, ff 256); a ratio is a model's tokens per second over
+Standard's, so more is better. NBSR is measured as it is used, with the recipes of `studies/language/best.yaml`
+(K = 65, calibrated) and `real_text.yaml` (K = 5,000): fitted density factor, belief normalised, arg-max taken. "Fast"
+tests every token and lets all of them go at depth 1 (eta = +inf). Weights are random: what is timed does not depend on
+them, but for the routes, which a trained router spreads as the data do. MAC ceilings are what arithmetic allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from benchmarks.timing import take_turns
+from nbsr_core.domains.domain import Signature
+from nbsr_core.domains.language import grammar
+from nbsr_core.domains.language.models import (
+    MoeOptions,
+    NbsrOptions,
+    StandardOptions,
+    TokenClassifier,
+    TokenNbsr,
+    build_moe,
+    build_nbsr,
+    build_standard,
+)
+from nbsr_core.domains.tabular import DensityOptions
+from nbsr_core.experts import ExpertSpec
+from nbsr_core.routers import RouterSpec
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A vocabulary, a window and the NBSR recipe for it."""
+
+    vocabulary: tuple[str, ...]
+    length: int
+    nbsr: NbsrOptions
+
+    @property
+    def signature(self) -> Signature:
+        return Signature(self.vocabulary, [f"token {place}" for place in range(self.length)])
+
+
+ROUTER = RouterSpec(hidden=(32,), belief="none")
+GRAMMAR = Setting(
+    grammar.VOCABULARY,
+    grammar.LENGTH,
+    NbsrOptions(experts=ExpertSpec(activation="exp"), router=ROUTER, density=DensityOptions(enabled=True)),
+)
+TEXT = Setting(
+    (*grammar.SPECIAL, *(f"w{rank}" for rank in range(4996))),
+    16,
+    NbsrOptions(
+        experts=ExpertSpec(hidden=(16,), activation="exp"),
+        router=ROUTER,
+        density=DensityOptions(enabled=True),
+        calibrate=False,
+    ),
+)
+
+
+def tokens(setting: Setting, batch: int) -> Tensor:
+    """Whole windows without padding: sentences of the grammar's longest templates, or Zipfian words."""
+    generator = torch.Generator().manual_seed(0)
+    if setting is GRAMMAR:
+        x, _ = grammar.generate(3 * batch, generator)
+        return x[(x != grammar.PAD).all(1)][:batch]
+    ranks = torch.arange(1, len(setting.vocabulary) - len(grammar.SPECIAL) + 1)
+    drawn = torch.multinomial(1.0 / ranks, batch * setting.length, replacement=True, generator=generator)
+    return drawn.view(batch, setting.length) + len(grammar.SPECIAL)
+
+
+def macs(setting: Setting) -> dict[str, float]:
+    """Multiply-adds a token: the transformer, then each head. The density factor whitens each oracle once."""
+    options, classes = setting.nbsr, len(setting.vocabulary)
+    body = options.transformer
+    dim = body.dim
+    trunk = body.layers * (4 * dim * dim + 2 * dim * body.feedforward + 2 * setting.length * dim)
+    assert isinstance(options.experts, ExpertSpec)
+    sizes = (dim, *options.experts.hidden, classes)
+    expert = sum(a * b for a, b in itertools.pairwise(sizes))
+    router = dim * options.router.hidden[0] + options.router.hidden[0] * 2
+    whitening = dim * dim
+    return {
+        "Standard": trunk + dim * classes,
+        "MoE": trunk + dim * 4 + dim * classes,
+        "NBSR Deep": trunk + whitening + 2 * (router + expert),
+        "NBSR Fast": trunk + whitening + router + expert,
+    }
+
+
+def contenders(setting: Setting, x: Tensor) -> dict[str, Callable[[], object]]:
+    torch.manual_seed(0)
+    standard = build_standard(StandardOptions(), setting.signature)
+    moe = build_moe(MoeOptions(), setting.signature)
+    nbsr = build_nbsr(setting.nbsr, setting.signature)
+    nbsr.model.eval()
+    nbsr.model.fit_density_on(x, x)
+    if setting.nbsr.calibrate:
+        nbsr.model.calibration.fitted.fill_(True)
+        nbsr.model.calibration.temperature.fill_(1.1)
+    return {
+        "Standard": _flat(standard, x),
+        "MoE": _flat(moe, x),
+        "NBSR Deep": _walk(nbsr, x, None),
+        "NBSR Fast": _walk(nbsr, x, float("inf")),
+    }
+
+
+def _flat(learner: TokenClassifier, x: Tensor) -> Callable[[], object]:
+    learner.module.eval()
+
+    @torch.inference_mode()
+    def predict() -> Tensor:
+        probs: Tensor = learner.module(x).softmax(-1)
+        probs.argmax(-1)
+        return probs
+
+    return predict
+
+
+def _walk(learner: TokenNbsr, x: Tensor, eta: float | None) -> Callable[[], object]:
+    def predict() -> Tensor:
+        prediction = learner.model.predict(x, eta=eta)
+        prediction.label  # noqa: B018
+        return prediction.probs
+
+    return predict
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="two seconds a measurement instead of ten")
+    parser.add_argument("--batch", type=int, default=256, help="sentences at once")
+    arguments = parser.parse_args()
+    budget = 2.0 if arguments.quick else 10.0
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; tokens/s over Standard's, median [10%, 90%]")
+    for setting in (GRAMMAR, TEXT):
+        x = tokens(setting, arguments.batch)
+        classes, ceilings = len(setting.vocabulary), macs(setting)
+        print(f"\nK = {classes:,}, {len(x)} x {setting.length} tokens; one belief takes {classes * 4:,} bytes a token,")
+        print(f"all of the batch {x.numel() * classes * 4 / 2**20:.1f} MB")
+        print(f"{'':<10} {'ratio':>6}  {'[10%, 90%]':<14} {'MAC ceiling':>11}  {'tokens/s':>10}")
+        for name, timing in take_turns(contenders(setting, x), budget=budget).items():
+            spread = f"[{1 / timing.high:.2f}, {1 / timing.low:.2f}]"
+            ceiling = f"{ceilings['Standard'] / ceilings[name]:.2f}x"
+            rate = x.numel() / timing.seconds
+            print(f"{name:<10} {1 / timing.ratio:>5.2f}x  {spread:<14} {ceiling:>11}  {rate:>10,.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The language domain as studies see it: sentences or real text, three heads on one transformer, explanations."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from nbsr_core.domains.base import Splits
+from nbsr_core.domains.domain import Answer, Domain, Question
+from nbsr_core.domains.language.data import LanguageData, LanguageSplits, load
+from nbsr_core.domains.language.explanation import explain
+from nbsr_core.domains.language.judging import add_abstentions, add_bound, add_perplexities, depth_by_token
+from nbsr_core.domains.language.models import MOE, NBSR_KIND, STANDARD
+from nbsr_core.evaluation import Evaluation, EvaluationOptions
+from nbsr_core.learners import Learner, NbsrLearner
+
+
+class Language(Domain):
+    """Next-token prediction; root -> Syntactic / Semantic -> Function, Modifiers / Abstract, Concrete."""
+
+    name = "language"
+    data = LanguageData
+    models: ClassVar = {"nbsr": NBSR_KIND, "standard": STANDARD, "moe": MOE}
+    shown: ClassVar = ("perplexity", "ece", "mean_depth", "unk/abstained", "scrambled/abstained", "known/abstained")
+
+    def load(self, data: Any, seed: int) -> LanguageSplits:
+        return load(data, seed)
+
+    def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
+        """Classification of every token, perplexities, the grammar's own as the ceiling, and abstention by prompt."""
+        evaluation = super().evaluate(learner, splits, options)
+        add_bound(evaluation, learner, splits)
+        add_perplexities(evaluation)
+        if isinstance(splits, LanguageSplits):
+            add_abstentions(evaluation, learner, splits, options)
+        if isinstance(learner, NbsrLearner):
+            evaluation.tables["depth_by_token"] = depth_by_token(learner, splits, evaluation.metrics.get("fast/eta"))
+        return evaluation
+
+    def explain(self, learner: Learner, splits: Splits, question: Question) -> Answer | None:
+        """The trace of a prompt, see `nbsr_core.domains.language.explanation`."""
+        return explain(learner, splits, question)

@@ -1,0 +1,156 @@
+"""The models that read through the shared transformer: one softmax, a mixture of experts, and NBSR.
+
+All see tokens as flattened rows [rows, d]; their labels are the tokens that are not padding, in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from nbsr_core.dispatch import Layout, StackedLinear
+from nbsr_core.domains.base import Splits
+from nbsr_core.domains.domain import ModelKind, Signature
+from nbsr_core.domains.language.data import routing_graph
+from nbsr_core.domains.language.grammar import PAD
+from nbsr_core.domains.language.reading import TokenNBSR
+from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions
+from nbsr_core.domains.tabular import DensityOptions
+from nbsr_core.errors import InputError
+from nbsr_core.experts import ExpertSpec
+from nbsr_core.learners import Classifier, NbsrLearner
+from nbsr_core.network import evaluating
+from nbsr_core.objectives import Objective
+from nbsr_core.routers import RouterSpec
+from nbsr_core.routing import Estimator, RoutingMode
+
+
+@dataclass(frozen=True)
+class StandardOptions:
+    """The monolithic baseline: one linear map to the vocabulary."""
+
+    transformer: TransformerOptions = field(default_factory=TransformerOptions)
+
+
+@dataclass(frozen=True)
+class MoeOptions:
+    """Top-1 mixture of experts: a router picks one linear map to the vocabulary, and scales it by its probability."""
+
+    transformer: TransformerOptions = field(default_factory=TransformerOptions)
+    experts: int = 4
+
+    def __post_init__(self) -> None:
+        if self.experts < 2:
+            raise InputError(f"experts must be a whole number >= 2, got {self.experts}")
+
+
+@dataclass(frozen=True)
+class NbsrOptions:
+    """NBSR over tokens. `experts` is one specification for all experts, or a list with one a level.
+
+    For large vocabularies a hidden layer smaller than `transformer.dim` is what keeps the belief affordable: an expert
+    then costs that width for each token of the vocabulary, and routers do well without the belief (`belief: none`).
+    """
+
+    transformer: TransformerOptions = field(default_factory=TransformerOptions)
+    bands: int = 4
+    experts: ExpertSpec | tuple[ExpertSpec, ...] = field(default_factory=ExpertSpec)
+    router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(32,)))
+    routing: RoutingMode = "gumbel"
+    estimator: Estimator = "sparse"
+    prior_weight: float | None = None
+    density: DensityOptions = field(default_factory=DensityOptions)
+    objective: Objective = field(default_factory=Objective)
+    calibrate: bool = True
+
+    def __post_init__(self) -> None:
+        if not 4 <= self.bands <= 16:
+            raise InputError(f"bands must lie in 4..16, got {self.bands}")
+
+
+class TokenLabels:
+    """Labels of token models: those that are not padding, flattened like the rows of the model."""
+
+    def labels(self, y: Int[Tensor, "N T"]) -> Int[Tensor, " rows"]:
+        return y[y != PAD]
+
+
+class TokenClassifier(TokenLabels, Classifier):
+    """Standard and MoE."""
+
+
+class TokenNbsr(TokenLabels, NbsrLearner):
+    """NBSR over tokens."""
+
+    model: TokenNBSR
+
+    def fit_density(self, splits: Splits) -> None:
+        device = self.model.prior.device
+        with evaluating(self.model):
+            self.model.fit_density_on(splits.train.x.to(device), splits.valid.x.to(device))
+
+
+class Top1Head(nn.Module):
+    """Each row through the one expert that its router likes best, scaled by how much it does (Switch Transformer)."""
+
+    def __init__(self, dim: int, num_classes: int, experts: int) -> None:
+        super().__init__()
+        self.router = nn.Linear(dim, experts)
+        self.experts = StackedLinear(experts, dim, num_classes)
+
+    def forward(self, h: Float[Tensor, "rows d"]) -> Float[Tensor, "rows K"]:
+        gate, choice = self.router(h).softmax(-1).max(-1)
+        layout = Layout.of(choice, self.experts.slots, self.experts.macs)
+        if layout.order is None:
+            logits: Tensor = self.experts(h, layout)
+        else:
+            sorted_logits = self.experts(h.index_select(0, layout.order), layout)
+            logits = torch.empty_like(sorted_logits).index_copy(0, layout.order, sorted_logits)
+        scaled: Tensor = logits * gate.unsqueeze(1)
+        return scaled
+
+
+def _with_backbone(options: TransformerOptions, signature: Signature, head: nn.Module) -> TokenClassifier:
+    network = nn.Sequential()
+    network.add_module("backbone", CausalTransformer(signature.num_classes, signature.num_features, options))
+    network.add_module("head", head)
+    return TokenClassifier(network)
+
+
+def build_standard(options: StandardOptions, signature: Signature) -> TokenClassifier:
+    head = nn.Linear(options.transformer.dim, signature.num_classes)
+    return _with_backbone(options.transformer, signature, head)
+
+
+def build_moe(options: MoeOptions, signature: Signature) -> TokenClassifier:
+    head = Top1Head(options.transformer.dim, signature.num_classes, options.experts)
+    return _with_backbone(options.transformer, signature, head)
+
+
+def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
+    """NBSR on the grammar's taxonomy, or on bands of word frequency."""
+    graph, dim = routing_graph(signature, options.bands), options.transformer.dim
+    experts: Any = options.experts
+    model = TokenNBSR(
+        CausalTransformer(signature.num_classes, signature.num_features, options.transformer),
+        graph,
+        signature.num_classes,
+        dim,
+        experts=experts,
+        router=options.router,
+        routing=options.routing,
+        estimator=options.estimator,
+        prior_weight=options.prior_weight,
+        density=options.density.build(dim),
+    )
+    admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
+    return TokenNbsr(model, options.objective, admissible, options.calibrate)
+
+
+STANDARD = ModelKind("baseline", StandardOptions, build_standard)
+MOE = ModelKind("baseline", MoeOptions, build_moe)
+NBSR_KIND = ModelKind("nbsr", NbsrOptions, build_nbsr)

@@ -1,0 +1,131 @@
+"""NBSR over tokens: rows are tokens, and what was read before a token counts for how far it can be trusted.
+
+The density factor asks two things. How far is the oracle of a token from those that the *same word in the same place*
+had in training? A sentence out of order has familiar words in unfamiliar states, which the distance to the nearest of
+all states would miss. And how far was the strangest token so far? A reader who met something unknown cannot vouch for
+what follows, yet attention soon washes a strange word out of the oracle. So the factor of token t is
+`factor(max_{s <= t} d(h_s))`, and its threshold is set by the same running distance on validation sentences.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nbsr_core.density import DensityFactor
+from nbsr_core.domains.language.grammar import PAD
+from nbsr_core.domains.language.transformer import CausalTransformer
+from nbsr_core.exits import Prediction
+from nbsr_core.graph import DecisionGraph
+from nbsr_core.network import NBSR, Experts
+from nbsr_core.routers import RouterSpec
+from nbsr_core.routing import Estimator, RoutingMode
+
+# Rows that walk together: no more tokens than a batch of samples elsewhere, and beliefs that stay in the cache (4 MB).
+CHUNK_ROWS, CHUNK_BELIEFS = 2048, 2**20
+
+# A word in a place, or else a word, has a mean of its own if it was read so often; all others share one.
+FEWEST_READ = 20
+
+
+class TokenNBSR(NBSR):
+    """NBSR whose backbone reads tokens [B, T] and gives one oracle for each that is not padding."""
+
+    backbone: CausalTransformer
+
+    def __init__(
+        self,
+        backbone: CausalTransformer,
+        graph: DecisionGraph,
+        num_classes: int,
+        oracle_dim: int,
+        *,
+        experts: Experts,
+        router: RouterSpec,
+        routing: RoutingMode,
+        estimator: Estimator,
+        prior_weight: float | None,
+        density: DensityFactor | None,
+    ) -> None:
+        super().__init__(
+            backbone,
+            graph,
+            num_classes,
+            oracle_dim,
+            experts=experts,
+            router=router,
+            routing=routing,
+            estimator=estimator,
+            prior_weight=prior_weight,
+            density=density,
+        )
+        self.kind: Tensor  # which mean of the density factor a word in a place belongs to, [K, T]
+        self.register_buffer("kind", torch.zeros(num_classes, backbone.length, dtype=torch.int32))
+
+    def predict(
+        self,
+        x: Tensor,
+        *,
+        eta: float | None = None,
+        max_vacuity: float | None = None,
+        side: Float[Tensor, "B s"] | None = None,
+        closeness: Float[Tensor, " B"] | None = None,
+        chunk: int | None = None,
+    ) -> Prediction:
+        """As in NBSR, one row a token; `chunk` counts sentences, and follows from the vocabulary unless told."""
+        if chunk is None:
+            rows = min(CHUNK_ROWS, CHUNK_BELIEFS // self.num_classes)
+            chunk = max(1, rows // x.shape[1])
+        return super().predict(x, eta=eta, max_vacuity=max_vacuity, side=side, closeness=closeness, chunk=chunk)
+
+    def evidence_scale(self, h: Float[Tensor, "rows d"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"] | None:
+        if self.density is None or not self.density.fitted:
+            return None
+        return self.density.of_distance(self._strangest(h.detach() if self.training else h, x))
+
+    def _strangest(self, h: Float[Tensor, "rows d"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"]:
+        assert self.density is not None
+        return running_max(self.density.distance(h, mean=at_tokens(self.kind, x)), x)
+
+    @torch.no_grad()
+    def fit_density_on(self, train: Int[Tensor, "N T"], valid: Int[Tensor, "M T"], chunk: int = 2048) -> None:
+        """Fit the factor to training oracles by word and place, and its threshold to validation sentences."""
+        assert self.density is not None
+        known, fresh = (torch.cat([self.oracle(part) for part in x.split(chunk)]) for x in (train, valid))
+        kinds = kinds_of_words(train, self.num_classes, self.backbone.length)
+        self.kind.copy_(kinds)
+        self.fit_density(known, at_tokens(kinds, train), fresh=fresh)
+        if len(self.density.means) == int(kinds.max()):  # nothing rare was read: the rest is compared with the centre
+            self.density.means = torch.cat([self.density.means, torch.zeros_like(self.density.means[:1])])
+        self.density.trust(self._strangest(fresh, valid))
+
+
+def kinds_of_words(x: Int[Tensor, "N T"], vocabulary: int, length: int) -> Int[Tensor, "{vocabulary} {length}"]:
+    """Numbers for words in places that were read often, then for words, and the last one for all the rest."""
+    held = x != PAD
+    places = torch.arange(x.shape[1], device=x.device).expand_as(x)
+    cells = (x * length + places)[held].bincount(minlength=vocabulary * length).view(vocabulary, length)
+    common = cells >= FEWEST_READ
+    elsewhere = (cells * ~common).sum(1) >= FEWEST_READ
+    kinds = torch.full((vocabulary, length), int(common.sum() + elsewhere.sum()), device=x.device)
+    numbers = int(common.sum()) + torch.arange(int(elsewhere.sum()), device=x.device)
+    kinds[elsewhere] = numbers.unsqueeze(1).expand(-1, length)
+    kinds[common] = torch.arange(int(common.sum()), device=x.device)
+    return kinds
+
+
+def at_tokens(table: Int[Tensor, "K places"], x: Int[Tensor, "B T"]) -> Int[Tensor, " rows"]:
+    """The entries of a table by word and place for each token that is not padding."""
+    places = torch.arange(x.shape[1], device=x.device)
+    return table[x, places][x != PAD].long()
+
+
+def running_max(distance: Float[Tensor, " rows"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"]:
+    """The largest value of each token's sentence so far; `x` says which rows belong together."""
+    held = x != PAD
+    if bool(held.all()):
+        return distance.view(x.shape).cummax(1).values.flatten()
+    table = distance.new_zeros(x.shape)
+    table[held] = distance
+    return table.cummax(1).values[held]
