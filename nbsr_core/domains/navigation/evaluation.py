@@ -1,0 +1,142 @@
+"""How well an agent does: keyframe by keyframe, or on held-out maps that it really walks; with aliens and without.
+
+Every figure comes twice for NBSR: `test/...` at full depth and `fast/...` with early exits. A halt on a clean map is a
+failure like another: whoever halts does not arrive.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from nbsr_core import dirichlet, metrics
+from nbsr_core.domains.base import Splits
+from nbsr_core.domains.navigation.learners import ClonedNbsr, CloningLearner
+from nbsr_core.domains.navigation.rollout import run_episodes
+from nbsr_core.domains.navigation.tasks import NavigationSplits
+from nbsr_core.errors import InputError
+from nbsr_core.evaluation import Evaluation, EvaluationOptions, routing_agreement
+from nbsr_core.exits import is_vacuous
+from nbsr_core.learners import Learner
+from nbsr_core.trace import BeliefTrace
+
+HALTING_WARNING = "max_vacuity is not set: the agent never halts, whatever it meets"
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """What an agent says to every keyframe: its action, whether it halts instead, and the depth of its walk."""
+
+    action: Int[Tensor, "N T"]
+    halted: Bool[Tensor, "N T"]
+    depth: Int[Tensor, "N T"]
+
+
+def evaluate(learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
+    """Judge a policy on the held-out part of its task."""
+    if not (isinstance(learner, CloningLearner) and isinstance(splits, NavigationSplits)):
+        raise InputError(f"navigation judges policies that were cloned for it, got {type(learner).__name__}")
+    evaluation = Evaluation()
+    for name, split in (("test", splits.test), ("valid", splits.valid)):
+        evaluation.add(name, metrics.classification_metrics(*learner.judged(split)))
+    evaluation.metrics["model/parameters"] = float(learner.size)
+    eta = _describe_walks(evaluation, learner, splits, options) if isinstance(learner, ClonedNbsr) else None
+    uses: dict[str, float | None] = {"": None} if not isinstance(learner, ClonedNbsr) else {"": None, "/fast": eta}
+    for use, threshold in uses.items():
+        if splits.maps:
+            _judge_episodes(evaluation, learner, splits, use, threshold, options.max_vacuity)
+        else:
+            _judge_keyframes(evaluation, learner, splits, use, threshold, options.max_vacuity)
+    return evaluation
+
+
+def _judge_episodes(
+    evaluation: Evaluation,
+    learner: CloningLearner,
+    splits: NavigationSplits,
+    use: str,
+    eta: float | None,
+    max_vacuity: float | None,
+) -> None:
+    for name in ("test", "alien") if use else ("test", "valid", "alien"):
+        walked = run_episodes(learner, splits.maps[name], eta=eta, max_vacuity=max_vacuity)
+        evaluation.add(_place(name, use), walked.figures())
+
+
+def _judge_keyframes(
+    evaluation: Evaluation,
+    learner: CloningLearner,
+    splits: NavigationSplits,
+    use: str,
+    eta: float | None,
+    max_vacuity: float | None,
+) -> None:
+    for name, split in (("test", splits.test), ("valid", splits.valid)):
+        said = keyframe_steps(learner, split.x, eta, max_vacuity)
+        figures = {
+            "success": _share(((said.action == split.y) & ~said.halted).all(1)),
+            "halts": _share(said.halted),
+        }
+        if isinstance(learner, ClonedNbsr):
+            figures["mean_depth"] = float(said.depth.double().mean())
+        evaluation.add(_place(name, use), figures)
+    for name, split in splits.extra.items():
+        said = keyframe_steps(learner, split.x, eta, max_vacuity)
+        evaluation.add(_place(name, use), {"halts": _share(said.halted[torch.arange(len(split)), split.y])})
+
+
+def keyframe_steps(learner: CloningLearner, x: Tensor, eta: float | None, max_vacuity: float | None) -> Steps:
+    """All decisions of all sequences; what was seen before a halt is remembered as if the agent had gone on."""
+    shape = x.shape[:2]
+    if isinstance(learner, ClonedNbsr):
+        said = learner.trace(x, torch.ones(shape, dtype=torch.bool)).exit(eta, max_vacuity)
+        return Steps(*(part.cpu().view(shape) for part in (said.label, said.abstained, said.depth)))
+    action = learner.probabilities(x).argmax(-1).view(shape)
+    return Steps(action, torch.zeros_like(action, dtype=torch.bool), torch.zeros_like(action))
+
+
+def _describe_walks(
+    evaluation: Evaluation, learner: ClonedNbsr, splits: NavigationSplits, options: EvaluationOptions
+) -> float:
+    """Tables of the walks behind held-out steps; returns the threshold of the Fast use, chosen on validation steps."""
+
+    def walks(name: str) -> tuple[BeliefTrace, Tensor]:
+        split = splits.test if name == "test" else splits.valid
+        seen = split.y >= 0
+        return learner.trace(split.x, seen), split.y[seen]
+
+    (trace, actions), (valid, valid_actions) = walks("test"), walks("valid")
+    walk, eta = learner.model.walk, options.eta
+    if eta is None:
+        eta = valid.frontier(valid_actions).cheapest(options.max_accuracy_loss)
+    elif is_vacuous(eta, walk.prior):
+        highest = float(dirichlet.entropy(walk.prior))
+        evaluation.warnings.append(f"eta = {eta:g} is no test: the prior's own entropy is {highest:.2f}")
+    if options.max_vacuity is None:
+        evaluation.warnings.append(HALTING_WARNING)
+    if math.isfinite(eta):
+        evaluation.metrics["fast/eta"] = eta
+    stopped = trace.exit(eta)
+    evaluation.add("fast", metrics.classification_metrics(stopped.probs, actions))
+    evaluation.metrics["fast/exited"] = _share(stopped.depth < trace.length)
+    evaluation.metrics["test/vacuity"] = float((trace.prior.sum() / trace.precision[-1]).mean())
+    evaluation.metrics["test/routing_agreement"] = routing_agreement(trace, actions, learner.admissible)
+    evaluation.tables["frontier"] = list(map(dict, trace.frontier(actions, options.etas).rows()))
+    evaluation.tables["usage"] = [
+        {"node": node.name, "level": node.level, "share": float(share)}
+        for node, share in zip(walk.graph.nodes, trace.usage, strict=True)
+    ]
+    return eta
+
+
+def _place(name: str, use: str) -> str:
+    """Where figures go: `test` and `fast`, `valid` and `valid/fast`, `alien` and `alien/fast`."""
+    return "fast" if name == "test" and use else f"{name}{use}"
+
+
+def _share(what: Tensor) -> float:
+    return float(what.double().mean())

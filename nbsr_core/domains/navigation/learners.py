@@ -1,0 +1,180 @@
+"""Behavioural cloning through time: each step of an episode is a classification, the gradient goes back over all."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nbsr_core import metrics
+from nbsr_core.domains.base import Split, Splits
+from nbsr_core.domains.navigation.dagger import DaggerOptions, EpisodeBatches
+from nbsr_core.domains.navigation.rollout import Decision, run_episodes
+from nbsr_core.domains.navigation.tasks import NavigationSplits
+from nbsr_core.domains.navigation.world import VIEW
+from nbsr_core.learners import Execution, TorchLearner
+from nbsr_core.memory import MemoryClassifier, NBSRMem
+from nbsr_core.network import evaluating
+from nbsr_core.objectives import Objective
+from nbsr_core.trace import BeliefTrace
+from nbsr_core.training import Batches, TrainingConfig
+
+# Episodes that are looked at together when a whole split is judged.
+CHUNK = 512
+
+
+def as_episodes(x: Tensor) -> Float[Tensor, "N T C view view"]:
+    """Frames as episodes; rows of plain numbers (a table of single frames) are episodes of one step."""
+    return x.reshape(len(x), -1, x.shape[1] // VIEW**2, VIEW, VIEW) if x.ndim == 2 else x
+
+
+class CloningLearner(TorchLearner):
+    """A policy trained on episodes: `x` is [N, T, C, 5, 5], `y` is [N, T] with -1 after an episode's end."""
+
+    def __init__(self, module: nn.Module, dagger: DaggerOptions) -> None:
+        super().__init__(module)
+        self.dagger = dagger
+        self.episodes: EpisodeBatches | None = None
+
+    def batches(self, splits: Splits, config: TrainingConfig, execution: Execution) -> Batches:
+        beside = None if execution.checkpoint is None else execution.checkpoint.with_suffix(".episodes")
+        maps = splits.maps.get("train") if isinstance(splits, NavigationSplits) else None
+        self.episodes = EpisodeBatches(splits.train, config.batch_size, config.epochs, self.dagger, self, maps, beside)
+        return self.episodes
+
+    @abstractmethod
+    def step_probabilities(
+        self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
+    ) -> Float[Tensor, "steps K"]:
+        """Probabilities of every seen step, those of an episode side by side."""
+
+    @abstractmethod
+    def decide(
+        self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None
+    ) -> tuple[Decision, Any]:
+        """One step in use, see `rollout.Policy`."""
+
+    @torch.no_grad()
+    def probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
+        """Class probabilities of every step of every episode at full effort, one row a step."""
+        episodes = as_episodes(x)
+        return self._of_split(episodes, torch.ones(episodes.shape[:2], dtype=torch.bool))
+
+    @torch.no_grad()
+    def _of_split(self, x: Tensor, seen: Tensor) -> Float[Tensor, "steps K"]:
+        parts = zip(x.split(CHUNK), seen.split(CHUNK), strict=True)
+        return torch.cat([self.step_probabilities(frames, there) for frames, there in parts])
+
+    def judged(self, split: Split) -> tuple[Float[Tensor, "steps K"], Int[Tensor, " steps"]]:
+        """Probabilities and the expert's action of every step that an episode really has."""
+        seen = split.y >= 0
+        return self._of_split(split.x, seen), split.y[seen]
+
+    def _figures(self, split: Split) -> dict[str, float]:
+        probs, actions = self.judged(split)
+        return {"nll": metrics.nll(probs, actions), "accuracy": metrics.accuracy(probs, actions)}
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+
+class ClonedClassifier(CloningLearner):
+    """CNN and CNN-GRU: cross-entropy at every step. They always move: a softmax cannot say that it does not know."""
+
+    family = "baseline"
+
+    def __init__(self, module: MemoryClassifier, dagger: DaggerOptions) -> None:
+        super().__init__(module, dagger)
+        self.model = module
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+        seen = y >= 0
+        return {"loss": F.cross_entropy(module(x, seen), y[seen])}
+
+    def step_probabilities(
+        self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
+    ) -> Float[Tensor, "steps K"]:
+        with evaluating(self.model):
+            logits: Tensor = self.model(x.to(self.device), seen.to(self.device))
+            return logits.softmax(-1).cpu()
+
+    def decide(
+        self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None
+    ) -> tuple[Decision, Any]:
+        with evaluating(self.model):
+            probs, state = self.model.step(frames.to(self.device), state)
+        action = probs.argmax(-1).cpu()
+        return Decision(action, torch.zeros_like(action, dtype=torch.bool), torch.zeros_like(action)), state
+
+
+class ClonedNbsr(CloningLearner):
+    """NBSR with or without memory: the objective at every step; density and calibration are fitted at the end."""
+
+    family = "nbsr"
+
+    def __init__(
+        self,
+        module: NBSRMem,
+        objective: Objective,
+        admissible: Bool[Tensor, "nodes K"],
+        dagger: DaggerOptions,
+        *,
+        calibrate: bool = False,
+    ) -> None:
+        super().__init__(module, dagger)
+        self.model, self.objective, self.admissible, self.calibrate = module, objective, admissible, calibrate
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+        seen = y >= 0
+        return self.objective(module(x, seen), y[seen], epoch=epoch, admissible=self.admissible.to(y.device))
+
+    @torch.no_grad()
+    def finish(self, splits: Splits) -> None:
+        if self.model.density is not None:
+            known = [splits.train, *(self.episodes.gathered.values() if self.episodes is not None else ())]
+            frames, actions = (torch.cat(parts) for parts in zip(*map(_steps, known), strict=True))
+            fresh = _steps(self._fresh(splits))[0]
+            with evaluating(self.model):
+                self.model.fit_density(*(part.to(self.device) for part in (frames, actions, fresh)))
+        if self.calibrate:
+            seen = splits.valid.y >= 0
+            self.model.walk.calibration.reset()
+            self.model.walk.calibrate(self.trace(splits.valid.x, seen), splits.valid.y[seen])
+
+    def _fresh(self, splits: Splits) -> Split:
+        """Frames that were not trained on, as the agent itself meets them: its own ways on the validation maps."""
+        if not isinstance(splits, NavigationSplits) or "valid" not in splits.maps:
+            return splits.valid
+        walked = run_episodes(self, splits.maps["valid"])
+        return Split(walked.frames, walked.expert)
+
+    @torch.no_grad()
+    def trace(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> BeliefTrace:
+        """The walks behind every seen step, one row a step."""
+        parts = zip(x.split(CHUNK), seen.split(CHUNK), strict=True)
+        with evaluating(self.model):
+            walks = [self.model(frames.to(self.device), there.to(self.device)).detach() for frames, there in parts]
+        return BeliefTrace.concat(walks)
+
+    def step_probabilities(
+        self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
+    ) -> Float[Tensor, "steps K"]:
+        return self.trace(x, seen).probabilities().cpu()
+
+    def decide(
+        self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None
+    ) -> tuple[Decision, Any]:
+        with evaluating(self.model):
+            said, state = self.model.step(frames.to(self.device), state, eta=eta, max_vacuity=max_vacuity)
+        return Decision(said.label.cpu(), said.abstained.cpu(), said.depth.cpu()), state
+
+
+def _steps(split: Split) -> tuple[Float[Tensor, "steps C view view"], Int[Tensor, " steps"]]:
+    """All frames that were really seen, and the expert's action there."""
+    seen = split.y >= 0
+    return split.x[seen], split.y[seen]

@@ -1,0 +1,162 @@
+"""The four policies, all on the same CNN: CNN and CNN-GRU with a softmax, NBSR without memory and NBSR-Mem.
+
+The paper's four stabilisers are options: softmax routing through time (`routing`), the concept loss and the masked
+evidential regulariser (`objective`), LayerNorm (`encoder.layer_norm`) with weight decay on the CNN alone (`training`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from nbsr_core.density import DensityFactor
+from nbsr_core.domains.domain import ModelKind, Signature
+from nbsr_core.domains.navigation.dagger import DaggerOptions
+from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr
+from nbsr_core.domains.navigation.world import VIEW
+from nbsr_core.domains.tabular import DensityOptions
+from nbsr_core.errors import InputError
+from nbsr_core.experts import ExpertSpec
+from nbsr_core.graph import DecisionGraph
+from nbsr_core.memory import FrameMemory, Judged, MemoryClassifier, NBSRMem
+from nbsr_core.network import NBSR
+from nbsr_core.objectives import Objective
+from nbsr_core.routers import RouterSpec
+from nbsr_core.routing import Estimator, RoutingMode, check_choice
+
+TAXONOMY = {
+    "Cruising": {"Straight": ["up"], "Reverse": ["down"]},
+    "Evasion": {"Evade left": ["left"], "Evade right": ["right"]},
+}
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """The CNN that looks at one frame: two convolutions and a linear layer, without biases as in the paper."""
+
+    channels: tuple[int, int] = (32, 64)
+    features: int = 128
+    bias: bool = False
+    layer_norm: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.channels) != 2 or min(*self.channels, self.features) < 1:
+            raise InputError(f"encoder needs two channel counts and features, all >= 1, got {self!r}")
+
+
+@dataclass(frozen=True)
+class ClassifierOptions:
+    """A softmax on the frame's features, or on the memory."""
+
+    encoder: EncoderOptions = field(default_factory=EncoderOptions)
+    dagger: DaggerOptions = field(default_factory=DaggerOptions)
+
+
+@dataclass(frozen=True)
+class RecurrentClassifierOptions(ClassifierOptions):
+    """With a GRU in between."""
+
+    memory: int = 128
+
+
+@dataclass(frozen=True)
+class FrameDensityOptions(DensityOptions):
+    """The density factor on evidence: how close a frame is to those of the training; `of` says what is compared."""
+
+    of: Judged = "frame"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("of", self.of, Judged)
+
+
+def _paper_objective() -> Objective:
+    return Objective(concept=0.1, regulariser=0.02, anneal_epochs=10)
+
+
+@dataclass(frozen=True)
+class RoutedOptions:
+    """NBSR over the frame's features; the defaults are the paper's."""
+
+    encoder: EncoderOptions = field(default_factory=EncoderOptions)
+    experts: ExpertSpec | tuple[ExpertSpec, ...] = field(default_factory=lambda: ExpertSpec(bias=False))
+    router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(), belief="none"))
+    routing: RoutingMode = "softmax"
+    estimator: Estimator = "sparse"
+    prior_weight: float | None = None
+    density: FrameDensityOptions = field(default_factory=FrameDensityOptions)
+    objective: Objective = field(default_factory=_paper_objective)
+    calibrate: bool = False
+    dagger: DaggerOptions = field(default_factory=DaggerOptions)
+
+
+@dataclass(frozen=True)
+class RoutedMemoryOptions(RoutedOptions):
+    """NBSR-Mem: the same over a GRU's memory."""
+
+    memory: int = 128
+
+
+def frame_memory(encoder: EncoderOptions, signature: Signature, memory: int | None) -> FrameMemory:
+    """The part that all four share. Features are the plain output of the linear layer; what squashes them follows."""
+    channels, rest = divmod(signature.num_features, VIEW * VIEW)
+    if rest:
+        raise InputError(f"a frame has a multiple of {VIEW * VIEW} values, got {signature.num_features}")
+    first, second = encoder.channels
+    cnn = nn.Sequential(
+        nn.Conv2d(channels, first, 3, padding=1, bias=encoder.bias),
+        nn.ReLU(),
+        nn.Conv2d(first, second, 3, bias=encoder.bias),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(second * (VIEW - 2) ** 2, encoder.features, bias=encoder.bias),
+    )
+    squash = nn.Sequential(nn.ReLU())
+    if encoder.layer_norm:
+        squash.append(nn.LayerNorm(encoder.features, elementwise_affine=False))
+    return FrameMemory(cnn, squash, encoder.features, memory)
+
+
+def _build_classifier(options: ClassifierOptions, signature: Signature) -> ClonedClassifier:
+    memory = options.memory if isinstance(options, RecurrentClassifierOptions) else None
+    frames = frame_memory(options.encoder, signature, memory)
+    return ClonedClassifier(MemoryClassifier(frames, signature.num_classes), options.dagger)
+
+
+def _build_routed(options: RoutedOptions, signature: Signature) -> ClonedNbsr:
+    memory = options.memory if isinstance(options, RoutedMemoryOptions) else None
+    frames = frame_memory(options.encoder, signature, memory)
+    graph = DecisionGraph.taxonomy(TAXONOMY)
+    walk = NBSR(
+        nn.Identity(),
+        graph,
+        signature.num_classes,
+        frames.oracle_dim,
+        experts=options.experts,
+        router=options.router,
+        routing=options.routing,
+        estimator=options.estimator,
+        prior_weight=options.prior_weight,
+    )
+    chosen = options.density
+    density = None
+    if chosen.enabled:
+        density = DensityFactor(
+            signature.num_features if chosen.of == "frame" else frames.feature_dim,
+            directions=chosen.directions,
+            normalise=chosen.normalise,
+            quantile=chosen.quantile,
+        )
+    admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
+    model = NBSRMem(frames, walk, density, chosen.of)
+    return ClonedNbsr(model, options.objective, admissible, options.dagger, calibrate=options.calibrate)
+
+
+MODELS = {
+    "nbsr_mem": ModelKind("nbsr", RoutedMemoryOptions, _build_routed),
+    "nbsr": ModelKind("nbsr", RoutedOptions, _build_routed),
+    "cnn_gru": ModelKind("baseline", RecurrentClassifierOptions, _build_classifier),
+    "cnn": ModelKind("baseline", ClassifierOptions, _build_classifier),
+}
