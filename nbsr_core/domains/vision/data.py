@@ -1,0 +1,265 @@
+"""Which pictures, where they lie, and how they become splits: pixels for a backbone that learns, or kept features."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nbsr_core.domains.base import Split, Splits
+from nbsr_core.domains.vision.backbones import BackboneOptions
+from nbsr_core.domains.vision.embedded import digits, patches
+from nbsr_core.domains.vision.images import CIFAR10, ImageSet, cifar10_batches, idx_images, image_tree, svhn
+from nbsr_core.domains.vision.oracle_cache import Features, Pixels, Recipe, Table, cache_folder
+from nbsr_core.domains.vision.views import Augmentation, scaled
+from nbsr_core.errors import InputError
+
+FOLDER_VARIABLE = "NBSR_DATA"
+
+
+@dataclass(frozen=True)
+class OracleOptions(BackboneOptions):
+    """A frozen backbone whose features are computed once and kept; models then learn from features, not pictures.
+
+    Attributes:
+        views: augmented views of every training picture that are kept beside the plain one; each time a training
+            picture comes up, one of them all is drawn.
+    """
+
+    weights: str = "imagenet"
+    views: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.views < 0:
+            raise InputError(f"oracle.views must be at least 0, got {self.views}")
+
+
+@dataclass(frozen=True)
+class VisionData:
+    """Pictures to learn from.
+
+    Attributes:
+        source: `digits` (scikit-learn's 1,797 real scanned digits), `cifar10`, or the path of an image tree (a folder
+            or a zip with `train/<class>/...` and `test/<class>/...`).
+        root: folder with `cifar10`, `mnist` and `svhn` in it; unless told, the one that NBSR_DATA names.
+        ood: sets of another kind, to be told from the test pictures: `patches` (of scikit-learn's two sample
+            photographs), `digits`, `mnist`, `svhn`, or the path of a folder or zip of images.
+        size: px of stored pictures, width and height.
+        subset: learn from so many pictures only; a fifth as many of the test set and of each `ood` set. None for all.
+        valid: share of the training pictures that is held out for validation.
+        augment: changes training pictures, see `Augmentation`; None leaves them as they are.
+        oracle: a frozen backbone; None gives the models the pictures themselves.
+        cache: folder for features and decoded pictures; unless told, NBSR_CACHE or ~/.cache/nbsr.
+    """
+
+    source: str = "digits"
+    root: str | None = None
+    ood: tuple[str, ...] = ("patches",)
+    size: int = 32
+    subset: int | None = None
+    valid: float = 0.1
+    augment: Augmentation | None = None
+    oracle: OracleOptions | None = None
+    cache: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.valid < 1:
+            raise InputError(f"valid must lie in (0, 1), got {self.valid}")
+        if self.size < 1:
+            raise InputError(f"size must be at least 1, got {self.size}")
+        if self.subset is not None and self.subset < 50:
+            raise InputError(f"subset must be at least 50, got {self.subset}")
+        if len(set(self.ood)) < len(self.ood):
+            raise InputError(f"ood names a set twice: {', '.join(self.ood)}")
+
+
+@dataclass(frozen=True, eq=False)
+class VisionSplits(Splits):
+    """Splits with out-of-distribution inputs beside them, whose labels mean nothing here.
+
+    Attributes:
+        ood: inputs by the name of their set.
+        identity: fingerprint of all of it, known without reading any of it.
+    """
+
+    ood: dict[str, Tensor] = field(default_factory=dict)
+    identity: str = ""
+
+    def fingerprint(self) -> str:
+        return self.identity
+
+
+@dataclass(frozen=True)
+class Source:
+    """The sets that a study's data stands for, found but not decoded."""
+
+    data: VisionData
+
+    @cached_property
+    def train(self) -> ImageSet:
+        return self._parts[0]
+
+    @cached_property
+    def test(self) -> ImageSet:
+        return self._parts[1]
+
+    @cached_property
+    def _parts(self) -> tuple[ImageSet, ImageSet]:
+        source = self.data.source
+        if source == "digits":
+            return digits()
+        if source == "cifar10":
+            return _cifar10(self.data.root)
+        path = Path(source).expanduser()
+        if not path.exists():
+            raise InputError(f"data.source must be digits, cifar10 or the path of an image tree, got {source!r}")
+        train = image_tree(path, "train")
+        return train, image_tree(path, "test", train.class_names)
+
+    @cached_property
+    def ood(self) -> dict[str, ImageSet]:
+        return {Path(name).stem: _ood(name, self.data.root) for name in self.data.ood}
+
+    def rows(self, images: ImageSet) -> int:
+        """How many pictures of a set are used."""
+        subset = self.data.subset
+        if subset is None:
+            return len(images)
+        return min(len(images), subset if images is self.train else max(1, subset // 5))
+
+    def tables(self, images: ImageSet) -> list[Table]:
+        """What is kept of a set: pixels, or features with one table a view."""
+        data, folder = self.data, cache_folder(self.data.cache)
+        recipes: list[Recipe] = [Pixels(data.size)]
+        if data.oracle is not None:
+            backbone = BackboneOptions(data.oracle.name, data.oracle.weights, data.oracle.size)
+            views = data.oracle.views if images is self.train else 0
+            augmentation = data.augment or Augmentation()
+            recipes = [Features(backbone, data.size, view, augmentation) for view in range(views + 1)]
+        return [Table(folder, images, recipe) for recipe in recipes]
+
+    @property
+    def sets(self) -> list[ImageSet]:
+        return [self.train, self.test, *self.ood.values()]
+
+    @property
+    def identity(self) -> str:
+        """What determines the splits, without computing them."""
+        described = [
+            [images.fingerprint, self.rows(images), [table.place.name for table in self.tables(images)]]
+            for images in self.sets
+        ]
+        words = json.dumps([described, list(self.ood), self.data.valid])
+        return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+    def read(self, images: ImageSet) -> Tensor:
+        """Inputs [rows, ...]: pictures as bytes, features, or features in several views [rows, views, d]."""
+        parts = [table.read(self.rows(images)) for table in self.tables(images)]
+        return parts[0] if len(parts) == 1 else torch.stack(parts, 1)
+
+
+def load(data: VisionData) -> VisionSplits:
+    """All splits. The validation split is a fair stretch of the training pictures, the same for every seed."""
+    source = Source(data)
+    x, y = source.read(source.train), torch.tensor(source.train.labels[: source.rows(source.train)])
+    held_out = max(1, round(data.valid * len(y)))
+    valid_x = x[-held_out:]
+    test_y = torch.tensor(source.test.labels[: source.rows(source.test)])
+    views = data.oracle is not None and data.oracle.views > 0
+    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    if views:
+        valid_x, augment = valid_x[:, 0], any_view
+    elif data.oracle is None and data.augment is not None:
+        augment = _augmented(data.augment)
+    names = feature_names(x.shape[-1]) if data.oracle is not None else pixel_names(data.size)
+    oracle = "" if data.oracle is None else f", seen by a frozen {data.oracle.name} at {data.oracle.size} px"
+    return VisionSplits(
+        train=Split(x[:-held_out], y[:-held_out]),
+        valid=Split(valid_x, y[-held_out:]),
+        test=Split(source.read(source.test), test_y),
+        class_names=list(source.train.class_names),
+        feature_names=names,
+        source=f"{source.train.name}, {len(y):,} training and {len(test_y):,} test pictures{oracle}",
+        synthetic=False,
+        augment=augment,
+        ood={name: source.read(images) for name, images in source.ood.items()},
+        identity=source.identity,
+    )
+
+
+def any_view(x: Tensor, generator: torch.Generator) -> Tensor:
+    """One of the kept views [B, V, d] of every picture, drawn anew."""
+    return x[torch.arange(len(x)), torch.randint(x.shape[1], (len(x),), generator=generator)]
+
+
+def _augmented(augmentation: Augmentation) -> Callable[[Tensor, torch.Generator], Tensor]:
+    return lambda x, generator: augmentation(scaled(x, x.shape[-1]), generator) * 255
+
+
+def feature_names(width: int) -> list[str]:
+    return [f"feature {number}" for number in range(width)]
+
+
+def pixel_names(size: int) -> list[str]:
+    """One name a value of a picture [3, size, size], in the order in which it is flattened."""
+    return [
+        f"{colour} {row},{column}"
+        for colour in ("red", "green", "blue")
+        for row in range(size)
+        for column in range(size)
+    ]
+
+
+def _folder(name: str, root: str | None, files: Sequence[str], advice: str) -> tuple[Path, str]:
+    """The folder of a data set and the first of `files` that lies in it; an error says where it was looked for."""
+    top = root or os.environ.get(FOLDER_VARIABLE)
+    if not top:
+        raise InputError(f"{name}: say where the data lies with data.root or {FOLDER_VARIABLE}; {advice}")
+    folder = Path(top).expanduser() / name
+    for file in files:
+        if (folder / file).exists():
+            return folder, file
+    raise InputError(f"{name}: looked for {' or '.join(files)} in {folder} and found none; {advice}")
+
+
+def _cifar10(root: str | None) -> tuple[ImageSet, ImageSet]:
+    advice = (
+        "get it with torchvision.datasets.CIFAR10('<root>/cifar10', download=True), or put there an image tree "
+        "train/<class>/*.png, test/<class>/*.png, plain or as one zip"
+    )
+    batches = "cifar-10-batches-py/test_batch"
+    folder, file = _folder("cifar10", root, (batches, "train", "cifar10-jpeg.zip", "cifar10.zip"), advice)
+    if file == batches:
+        return cifar10_batches((folder / file).parent, True), cifar10_batches((folder / file).parent, False)
+    tree = folder if file == "train" else folder / file
+    return image_tree(tree, "train", CIFAR10), image_tree(tree, "test", CIFAR10)
+
+
+def _ood(name: str, root: str | None) -> ImageSet:
+    if name == "patches":
+        return patches()
+    if name == "digits":
+        return digits()[1]
+    if name == "mnist":
+        files = [f"{inside}t10k-images-idx3-ubyte{end}" for inside in ("", "MNIST/raw/") for end in ("", ".gz")]
+        advice = "get it with torchvision.datasets.MNIST('<root>/mnist', train=False, download=True)"
+        folder, file = _folder("mnist", root, files, advice)
+        return idx_images(folder / file, folder / file.replace("images-idx3", "labels-idx1"))
+    if name == "svhn":
+        advice = "get it with torchvision.datasets.SVHN('<root>/svhn', split='test', download=True)"
+        folder, file = _folder("svhn", root, ("test_32x32.mat",), advice)
+        return svhn(folder / file)
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise InputError(
+            f"data.ood must name patches, digits, mnist, svhn or the path of a folder or zip of images, got {name!r}"
+        )
+    return image_tree(path, "")

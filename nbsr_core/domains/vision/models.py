@@ -1,0 +1,209 @@
+"""Heads on a picture backbone: flat, sparse mixture of experts, and NBSR on a taxonomy or a regular graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nbsr_core.domains import tabular
+from nbsr_core.domains.domain import ModelKind, Signature
+from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, width
+from nbsr_core.domains.vision.data import pixel_names
+from nbsr_core.domains.vision.images import CIFAR10
+from nbsr_core.domains.vision.views import normalised, scaled
+from nbsr_core.errors import InputError
+from nbsr_core.experts import ExpertSpec
+from nbsr_core.graph import DecisionGraph
+from nbsr_core.learners import TRACE_CHUNK, Classifier, NbsrLearner, TorchLearner
+from nbsr_core.network import evaluating
+from nbsr_core.objectives import Objective
+from nbsr_core.routers import RouterSpec
+from nbsr_core.routing import Estimator, RoutingMode
+
+# Pictures that go through a backbone together where no gradient is wanted: large batches at 224 px fill a machine.
+PICTURES_AT_ONCE = 256
+
+TAXONOMIES = {
+    CIFAR10: {
+        "Animal": {"Pets": ["cat", "dog"], "Wildlife": ["deer", "horse", "frog"], "Birds": ["bird"]},
+        "Vehicle": {"AirWater": ["airplane", "ship"], "Road": ["automobile", "truck"]},
+    },
+    tuple(str(digit) for digit in range(10)): {
+        "Looped": {"OneLoop": ["0", "6", "9"], "TwoLoops": ["8"]},
+        "Open": {"Straight": ["1", "4", "7"], "Curved": ["2", "3", "5"]},
+    },
+}
+
+
+def taxonomy(class_names: Sequence[str]) -> DecisionGraph | None:
+    """The paper's taxonomy for CIFAR-10, one by shape for digits, none for other classes."""
+    tree = TAXONOMIES.get(tuple(class_names))
+    return None if tree is None else DecisionGraph.taxonomy(tree)
+
+
+class Pictures(nn.Module):
+    """A backbone that takes pictures as they are stored: values 0-255, [B, 3, H, W] or flattened, of any size."""
+
+    def __init__(self, network: nn.Module, size: int) -> None:
+        super().__init__()
+        self.network, self.size = network, size
+
+    def forward(self, x: Tensor) -> Float[Tensor, "B d"]:
+        if x.ndim == 2:
+            side = math.isqrt(x.shape[1] // 3)
+            x = x.view(len(x), 3, side, side)
+        if torch.is_grad_enabled() or len(x) <= PICTURES_AT_ONCE:
+            return self._embed(x)
+        return torch.cat([self._embed(part) for part in x.split(PICTURES_AT_ONCE)])
+
+    def _embed(self, x: Tensor) -> Tensor:
+        h: Tensor = self.network(normalised(scaled(x, self.size)).contiguous(memory_format=torch.channels_last))
+        return h
+
+
+class PlainView(nn.Module):
+    """Features that a frozen backbone gave; of several views [B, V, d] the plain one, where no other was drawn."""
+
+    def forward(self, x: Float[Tensor, "B *V d"]) -> Float[Tensor, "B d"]:
+        return x[:, 0] if x.ndim == 3 else x
+
+
+def body(options: BackboneOptions | None, signature: Signature) -> tuple[nn.Module, int]:
+    """What comes before the head, and the size of the oracle that it gives."""
+    size = math.isqrt(signature.num_features // 3)
+    pictures = list(signature.feature_names) == pixel_names(size)
+    if pictures and options is None:
+        raise InputError("pictures need a backbone: give the model one (backbone: {name: resnet18}) or set data.oracle")
+    if options is None:
+        return PlainView(), signature.num_features
+    if not pictures:
+        raise InputError(f"backbone: the data are features of data.oracle already; drop {options.name} or data.oracle")
+    network = channels_last(options.build())
+    return Pictures(network, options.size), width(network, options.size)
+
+
+@dataclass(frozen=True)
+class FlatOptions:
+    """The flat baseline: backbone, then one linear layer, or with `hidden` a small network."""
+
+    backbone: BackboneOptions | None = None
+    hidden: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class MixtureOptions:
+    """Sparse mixture of experts as in the paper: softmax gate, the best `top` of `experts`, a load-balancing loss."""
+
+    backbone: BackboneOptions | None = None
+    experts: int = 5
+    top: int = 2
+    hidden: tuple[int, ...] = ()
+    balance: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top <= self.experts:
+            raise InputError(f"top must lie in 1..{self.experts} (experts), got {self.top}")
+        if not 0 <= self.balance < math.inf:
+            raise InputError(f"balance must be a finite number >= 0, got {self.balance}")
+
+
+@dataclass(frozen=True)
+class NbsrOptions:
+    """NBSR over pictures. `experts` is one specification for all experts, or a list with one a level."""
+
+    backbone: BackboneOptions | None = None
+    graph: tabular.GraphOptions = field(default_factory=tabular.GraphOptions)
+    experts: ExpertSpec | tuple[ExpertSpec, ...] = field(default_factory=ExpertSpec)
+    router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(128,)))
+    routing: RoutingMode = "gumbel"
+    estimator: Estimator = "sparse"
+    prior_weight: float | None = None
+    density: tabular.DensityOptions = field(default_factory=tabular.DensityOptions)
+    objective: Objective = field(default_factory=Objective)
+    calibrate: bool = True
+
+
+def _head(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers += [nn.Linear(inputs, size), nn.ReLU()]
+        inputs = size
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+class Mixture(nn.Module):
+    """Logits of the best experts, weighted by the gate's probabilities, which are renormalised among them."""
+
+    def __init__(self, backbone: nn.Module, oracle_dim: int, num_classes: int, options: MixtureOptions) -> None:
+        super().__init__()
+        self.backbone, self.top = backbone, options.top
+        self.gate = nn.Linear(oracle_dim, options.experts)
+        self.experts = nn.ModuleList(_head(oracle_dim, options.hidden, num_classes) for _ in range(options.experts))
+
+    def forward(self, x: Tensor) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B E"]]:
+        """Logits, and the gate's probability of every expert."""
+        h = self.backbone(x)
+        gates = self.gate(h).softmax(-1)
+        best = gates.topk(self.top, -1)
+        weights = torch.zeros_like(gates).scatter(1, best.indices, best.values / best.values.sum(-1, keepdim=True))
+        # All experts speak, those not chosen with weight 0: for linear experts picking rows costs more than it saves.
+        said = torch.stack([expert(h) for expert in self.experts], 1)
+        return (weights.unsqueeze(-1) * said).sum(1), gates
+
+
+class MixtureLearner(TorchLearner):
+    """Cross-entropy and the load-balancing loss of the Switch Transformer, `E sum_i share_i * mean gate_i`."""
+
+    family = "baseline"
+
+    def __init__(self, module: Mixture, balance: float) -> None:
+        super().__init__(module)
+        self.balance = balance
+
+    def loss(self, module: nn.Module, x: Tensor, y: Int[Tensor, " B"], epoch: int) -> dict[str, Tensor]:
+        logits, gates = module(x)
+        experts = gates.shape[1]
+        top: int = self.module.top  # type: ignore[assignment]
+        chosen = torch.zeros_like(gates).scatter(1, gates.topk(top, -1).indices, 1 / top)
+        balance = experts * (chosen.mean(0) * gates.mean(0)).sum()
+        nll = F.cross_entropy(logits, y)
+        return {"loss": nll + self.balance * balance, "nll": nll, "balance": self.balance * balance}
+
+    @torch.no_grad()
+    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        with evaluating(self.module):
+            device = next(self.module.parameters()).device
+            return torch.cat([self.module(part.to(device))[0].softmax(-1).cpu() for part in x.split(TRACE_CHUNK)])
+
+
+def build_flat(options: FlatOptions, signature: Signature) -> Classifier:
+    backbone, oracle_dim = body(options.backbone, signature)
+    network = nn.Sequential()
+    network.add_module("backbone", backbone)
+    network.add_module("head", _head(oracle_dim, options.hidden, signature.num_classes))
+    return Classifier(network)
+
+
+def build_mixture(options: MixtureOptions, signature: Signature) -> MixtureLearner:
+    backbone, oracle_dim = body(options.backbone, signature)
+    return MixtureLearner(Mixture(backbone, oracle_dim, signature.num_classes, options), options.balance)
+
+
+def build_nbsr(options: NbsrOptions, signature: Signature) -> NbsrLearner:
+    backbone, oracle_dim = body(options.backbone, signature)
+    shared = {item.name: getattr(options, item.name) for item in fields(options) if item.name != "backbone"}
+    walk = tabular.NbsrOptions(hidden=(oracle_dim,), **shared)
+    return tabular.build_nbsr(walk, signature, taxonomy(signature.class_names), backbone)
+
+
+MODELS = {
+    "nbsr": ModelKind("nbsr", NbsrOptions, build_nbsr),
+    "flat": ModelKind("baseline", FlatOptions, build_flat),
+    "moe": ModelKind("baseline", MixtureOptions, build_mixture),
+}

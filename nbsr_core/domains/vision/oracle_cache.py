@@ -1,0 +1,224 @@
+"""What is computed from a set of images once and then read for ever: decoded pixels, or a frozen backbone's features.
+
+A table lies in a folder named by a hash of all that determines it (images, transform, weights). It is computed in
+shards, each a file that is whole or not there; a computation that was killed goes on with the shards that are missing,
+and several processes may share the work. Once all are there, they become one file that is mapped into memory, so that
+many workers on a machine share one copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, weights_hash, width
+from nbsr_core.domains.vision.images import ImageSet
+from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
+from nbsr_core.errors import InputError
+
+FOLDER_VARIABLE = "NBSR_CACHE"
+WHOLE = "table.npy"
+FORMAT = 1  # of the files; a change of what a recipe computes must raise it
+
+
+def cache_folder(given: str | None) -> Path:
+    """Where tables are kept: as given, or as the environment variable NBSR_CACHE says, or in the user's cache."""
+    return Path(given or os.environ.get(FOLDER_VARIABLE) or "~/.cache/nbsr").expanduser()
+
+
+class Recipe(ABC):
+    """How a row of a table follows from a picture."""
+
+    shard_rows: int
+
+    @abstractmethod
+    def identity(self) -> dict[str, object]:
+        """All that determines the result, beside the images."""
+
+    @abstractmethod
+    def compute(self, images: ImageSet, rows: Sequence[int]) -> np.ndarray:
+        """The given rows of the table."""
+
+
+@dataclass(frozen=True)
+class Pixels(Recipe):
+    """Decoded pictures at one size, as bytes [N, 3, size, size]."""
+
+    size: int
+    shard_rows: int = 10_000
+
+    def identity(self) -> dict[str, object]:
+        return {"pixels": self.size}
+
+    def compute(self, images: ImageSet, rows: Sequence[int]) -> np.ndarray:
+        return images.decode(rows, self.size).numpy()
+
+
+@dataclass(frozen=True)
+class Features(Recipe):
+    """A frozen backbone's features [N, d].
+
+    Attributes:
+        source_size: px at which files are decoded before they are scaled to what the backbone wants.
+        view: 0 for the picture as it is, else the number of an augmented view.
+        batch_size: pictures at a time; small ones stay in a core's cache.
+    """
+
+    backbone: BackboneOptions
+    source_size: int = 32
+    view: int = 0
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    batch_size: int = 16
+    shard_rows: int = 2000
+
+    def identity(self) -> dict[str, object]:
+        chance = {"view": self.view, **asdict(self.augmentation)} if self.view else {}
+        return {
+            "backbone": self.backbone.name,
+            "weights": weights_hash(_network(self.backbone)),
+            "size": [self.source_size, self.backbone.size],
+            **chance,
+        }
+
+    def compute(self, images: ImageSet, rows: Sequence[int]) -> np.ndarray:
+        network = _network(self.backbone)
+        device = next(iter(network.parameters())).device
+        table = np.empty((len(rows), width(network, self.backbone.size)), dtype=np.float32)
+        generator = torch.Generator().manual_seed(self.view * 1_000_003 + (rows[0] if rows else 0))
+        pixels = images.decode(rows, self.source_size)
+        with torch.inference_mode():
+            for start in range(0, len(rows), self.batch_size):
+                x = scaled(pixels[start : start + self.batch_size].to(device), self.backbone.size)
+                if self.view:
+                    x = self.augmentation(x, generator)
+                x = normalised(x).contiguous(memory_format=torch.channels_last)
+                table[start : start + len(x)] = network(x).cpu().numpy()
+        return table
+
+
+@lru_cache(maxsize=1)
+def _network(options: BackboneOptions) -> nn.Module:
+    """The backbone, ready to be asked; kept, because every shard of a process asks the same one."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # a network without trained weights is the same one for all who read the table
+        network = options.build()
+    return channels_last(network.eval().requires_grad_(False).to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table of one row an image, on disk.
+
+    Attributes:
+        folder: that of all tables; this one has a folder of its own in it.
+        images: what it is computed from.
+        recipe: how.
+    """
+
+    folder: Path
+    images: ImageSet
+    recipe: Recipe
+
+    @property
+    def place(self) -> Path:
+        """The folder of this table."""
+        words = json.dumps([FORMAT, self.images.fingerprint, self.recipe.identity()], sort_keys=True)
+        return self.folder / hashlib.sha256(words.encode()).hexdigest()[:20]
+
+    @property
+    def whole(self) -> Path:
+        return self.place / WHOLE
+
+    def shards(self) -> list[Shard]:
+        """The pieces of work that make this table."""
+        place, step = self.place, self.recipe.shard_rows
+        return [
+            Shard(self, place, start, min(start + step, len(self.images))) for start in range(0, len(self.images), step)
+        ]
+
+    def read(self, rows: int) -> Tensor:
+        """The first `rows` rows; whatever of them is missing is computed first, here and now.
+
+        A table that is complete is mapped into memory, one that is not is read from its shards.
+        """
+        if not self.whole.exists():
+            shards = self.shards()
+            for shard in shards:
+                if shard.start < rows and not shard.done:
+                    shard.run()
+            if not all(shard.done for shard in shards):
+                parts = [np.load(shard.file) for shard in shards if shard.start < rows]
+                return torch.from_numpy(np.concatenate(parts)[:rows])
+            self._assemble(shards)
+        # Copy on write: a tensor wants memory that it may write to, the file stays as it is.
+        return torch.from_numpy(np.load(self.whole, mmap_mode="c"))[:rows]
+
+    def _assemble(self, shards: Sequence[Shard]) -> None:
+        """One file out of all shards; another process may do the same at the same time."""
+        try:
+            first = np.load(shards[0].file, mmap_mode="r")
+            temporary = self.place / f"table.{os.getpid()}.tmp"
+            table = np.lib.format.open_memmap(temporary, "w+", first.dtype, (len(self.images), *first.shape[1:]))
+            for shard in shards:
+                table[shard.start : shard.stop] = np.load(shard.file)
+            table.flush()
+        except FileNotFoundError:
+            if self.whole.exists():
+                return
+            raise
+        about = {"images": self.images.name, "rows": len(self.images), **self.recipe.identity()}
+        (self.place / "about.json").write_text(json.dumps(about, indent=1))
+        os.replace(temporary, self.whole)
+        for shard in shards:
+            shard.file.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Some rows of a table: a piece of work that any process may do."""
+
+    table: Table
+    place: Path
+    start: int
+    stop: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.table.images.name} rows {self.start:,}-{self.stop:,}"
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def file(self) -> Path:
+        return self.place / f"{self.start:08d}.npy"
+
+    @property
+    def done(self) -> bool:
+        return self.file.exists() or (self.place / WHOLE).exists()
+
+    def run(self) -> None:
+        """Compute and keep the rows; the file is whole or not there, whenever the process may be killed."""
+        rows = range(self.start, self.stop)
+        content = self.table.recipe.compute(self.table.images, rows)
+        if len(content) != self.size:
+            raise InputError(f"{self.name}: {len(content)} rows were computed, not {self.size}")
+        self.place.mkdir(parents=True, exist_ok=True)
+        temporary = self.file.with_suffix(f".{os.getpid()}.tmp")
+        with open(temporary, "wb") as stream:
+            np.save(stream, content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, self.file)
