@@ -1,0 +1,124 @@
+"""From what a person names (a study file, a run in MLflow, a trial) to the stored results of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nbsr_core.errors import InputError
+from nbsr_platform.documents import Document
+from nbsr_platform.explain import RUN_ID, find_trial, stored_run, trial_of
+from nbsr_platform.paths import Home
+from nbsr_platform.problems import Problems
+from nbsr_platform.report.material import Material
+from nbsr_platform.results import ResultStore
+from nbsr_platform.study import Collection, Study, load, read_study
+from nbsr_platform.trial import Trial, data_fingerprint, grid, study_key
+
+
+def find(
+    home: Home,
+    what: str,
+    *,
+    overrides: Sequence[str] = (),
+    tracking_uri: str | None = None,
+    search_storage: str | None = None,
+) -> list[Material]:
+    """The studies that are meant: one, or those of a collection.
+
+    Args:
+        home: the store with the results.
+        what: a study file, an MLflow run of a study or of a trial, or a trial's key.
+        overrides: `key=value` on top of a study file, as when it was run.
+        tracking_uri: MLflow's address for run ids; the store's own unless told.
+        search_storage: database URL of searches; a journal file in the home unless told.
+    """
+    if RUN_ID.fullmatch(what):
+        return [_of_run(home, what, tracking_uri)]
+    path = Path(what)
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        found = load(path, overrides)
+        studies = found.studies if isinstance(found, Collection) else (found,)
+        settings = "".join(f" --set {override}" for override in overrides)
+        return [of_study(home, study, search_storage, settings) for study in studies]
+    return [_of_trials(home, [find_trial(home, what, tracking_uri)])]
+
+
+def of_study(home: Home, study: Study, search_storage: str | None = None, settings: str = "") -> Material:
+    """What is stored of a study as its file is now, with the code as it is now."""
+    store, fingerprint = ResultStore(home.trials), data_fingerprint(study)
+    command = f"nbsr run {study.path or f'{study.name}.yaml'}{settings}"
+    if study.search is not None:
+        from nbsr_platform.search import SearchFeed
+
+        key = study_key(study, fingerprint)
+        if search_storage is None and not home.search_journal(f"{study.name}-{key}").exists():
+            raise InputError(_nothing(study, home, command))
+        feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
+        return Material(
+            study,
+            feed.ended(),
+            wanted=study.search.trials,
+            proposals=feed.proposals(),
+            pareto=feed.pareto_keys(),
+            command=command,
+        )
+    trials = grid(study, fingerprint)
+    finished = [(trial, store.load(trial.key)) for trial in trials if store.has(trial.key)]
+    if not finished:
+        raise InputError(_nothing(study, home, command))
+    return Material(study, finished, wanted=len(trials), command=command)
+
+
+def _nothing(study: Study, home: Home, command: str) -> str:
+    return (
+        f"no trial of {study.name!r}, as its file, data and code are now, is stored in {home.root}; "
+        f"`{command}` runs it, or name the MLflow run of an earlier one"
+    )
+
+
+def _of_run(home: Home, run_id: str, tracking_uri: str | None) -> Material:
+    """A run in MLflow: of one trial, or of a whole study as it was when it ran."""
+    tracking, run = stored_run(home, run_id, tracking_uri)
+    if "nbsr.trial_key" in run.data.tags:
+        return _of_trials(home, [find_trial(home, run_id, tracking_uri)])
+    keys, token = [], None
+    while True:
+        condition = f"tags.`mlflow.parentRunId` = '{run_id}' and tags.`nbsr.status` = 'finished'"
+        page = tracking.call("search_runs", [run.info.experiment_id], condition, max_results=500, page_token=token)
+        keys += [str(child.data.tags["nbsr.trial_key"]) for child in page]
+        token = page.token
+        if not token:
+            return _of_trials(home, keys, run.data.tags.get("nbsr.study"), run.data.tags.get("mlflow.note.content"))
+
+
+def _of_trials(home: Home, keys: Sequence[str], study: str | None = None, question: str | None = None) -> Material:
+    """Stored trials, whatever study they came from: their own descriptions say how they were made."""
+    store = ResultStore(home.trials)
+    known = [(trial_of(result), result) for result in (store.load(key) for key in keys if store.has(key))]
+    if not known:
+        raise InputError(f"none of these trials is stored in {home.trials}: {', '.join(keys) or 'no trial'}")
+    trials = [trial for trial, _ in known]
+    return Material(
+        _described(trials, study or trials[0].study, question),
+        known,
+        wanted=len(keys),
+        command=f"nbsr run {trials[0].study}.yaml  # with the study file below",
+    )
+
+
+def _described(trials: Sequence[Trial], name: str, question: str | None) -> Study:
+    """A study that would run these trials."""
+    first = trials[0]
+    models = {trial.label: {"kind": trial.kind, **trial.options, "training": dict(trial.training)} for trial in trials}
+    values = {
+        "name": name,
+        "question": question,
+        "domain": first.domain,
+        "data": dict(first.data),
+        "seeds": sorted({trial.seed for trial in trials}),
+        "evaluation": dict(first.evaluation),
+        "models": models,
+    }
+    place = None if first.beside is None else Path(first.beside) / f"{name}.yaml"
+    return read_study(Document(values, Problems(f"trials of {name}")), place)

@@ -1,0 +1,264 @@
+"""Who wins by how much, and can we tell? Paired differences over common seeds, and the answer in three lines.
+
+Trials of one seed share their data, so models are compared seed by seed: the spread between seeds, which both models
+have in common, does not count against either. Nothing here is written by hand: a study that loses says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nbsr_core.metrics import Interval, seed_interval
+from nbsr_platform.report.material import Group, Material
+from nbsr_platform.summary import Row, short
+
+# Last part of a figure's name: whether more of it is better. What is not here is shown, but nobody wins by it.
+HIGHER = {
+    **dict.fromkeys(("accuracy", "accuracy_answered", "auroc", "success", "exited", "routing_agreement"), True),
+    **dict.fromkeys(("ece", "adaptive_ece", "nll", "brier", "perplexity", "fpr95", "aurc"), False),
+    **dict.fromkeys(("mean_depth", "mean_cost", "cost", "error"), False),
+}
+# How early a walk ends is a price, not a merit: it is judged beside accuracy, never alone.
+PRICES = {"mean_depth", "mean_cost", "exited", "cost"}
+
+Verdict = Literal["better", "worse", "undecided", "equal"]
+
+
+def higher_is_better(figure: str) -> bool | None:
+    return HIGHER.get(figure.rpartition("/")[2])
+
+
+def stored_name(figure: str, config: str) -> str:
+    """The name under which a trial stores what the comparison calls `figure`: the inverse of summary's shortening."""
+    fast = config.endswith("fast")
+    head, _, tail = figure.rpartition("/")
+    if not head:
+        return f"{'fast' if fast else 'test'}/{tail}"
+    return f"{head}/fast/{tail}" if fast else figure
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the comparison with its figures seed by seed."""
+
+    name: str
+    config: str
+    family: str
+    group: Group
+
+    def by_seed(self, figure: str) -> dict[int, float]:
+        name = stored_name(figure, self.config)
+        found = {trial.seed: result.metrics.get(name) for trial, result in self.group.members}
+        return {seed: value for seed, value in found.items() if value is not None and math.isfinite(value)}
+
+
+def lines(material: Material) -> list[Line]:
+    """Every line that the table has, with its seeds."""
+    groups = {group.name: group for group in material.groups}
+    found = []
+    for row in material.rows:
+        number, _, config = row.config.rpartition(" ")
+        group = groups.get(f"{row.model} {number}".strip())
+        if group is not None:
+            found.append(Line(f"{row.model} {row.config}".strip(), config, row.family, group))
+    return found
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One line against another in one figure, over the seeds that both have.
+
+    Attributes:
+        interval: mean difference (line - other) and its 95% interval; NaN bounds for a single seed.
+        p: of the paired t-test, None where there is none (one seed, or the same difference in every seed).
+    """
+
+    line: str
+    other: str
+    figure: str
+    seeds: int
+    interval: Interval
+    p: float | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Better or worse only where the interval leaves zero out."""
+        if self.interval.estimate == 0 and self.interval.low == self.interval.high == 0:
+            return "equal"
+        higher = higher_is_better(self.figure)
+        if higher is None or not (self.interval.low > 0 or self.interval.high < 0):
+            return "undecided"
+        return "better" if (self.interval.estimate > 0) == higher else "worse"
+
+    @property
+    def text(self) -> str:
+        """The difference as a person reads it."""
+        scale, unit, digits = (100, " points", 2) if self.figure.endswith("accuracy") else (1, "", 4)
+
+        def signed(value: float) -> str:
+            return f"{round(value * scale, digits) + 0.0:+.{digits}f}".replace("-", "−")
+
+        if math.isnan(self.interval.low):
+            return f"{signed(self.interval.estimate)}{unit}"
+        return (
+            f"{signed(self.interval.estimate)}{unit} (95% {signed(self.interval.low)} to {signed(self.interval.high)})"
+        )
+
+
+def difference(line: Line, other: Line, figure: str) -> Difference | None:
+    """Compare two lines over their common seeds; None where they have none."""
+    mine, theirs = line.by_seed(figure), other.by_seed(figure)
+    seeds = sorted(mine.keys() & theirs.keys())
+    if not seeds:
+        return None
+    gaps = [mine[seed] - theirs[seed] for seed in seeds]
+    p = None
+    from scipy.stats import ttest_rel  # slow to import, and only a report needs it
+
+    if len(seeds) > 1 and max(gaps) - min(gaps) > 1e-12 * max(map(abs, gaps)):
+        p = float(ttest_rel([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds]).pvalue)
+    return Difference(line.name, other.name, figure, len(seeds), seed_interval(gaps), p)
+
+
+def against_baselines(material: Material, figures: Sequence[str] | None = None) -> list[Difference]:
+    """Every NBSR line against every baseline, in the figures that somebody can win by."""
+    known = lines(material)
+    judged = [name for name in (figures or headline(material)) if higher_is_better(name) is not None]
+    pairs = [(mine, other) for mine in known if mine.family == "nbsr" for other in known if other.family == "baseline"]
+    found = [difference(mine, other, name) for mine, other in pairs for name in judged]
+    return [item for item in found if item is not None]
+
+
+def headline(material: Material) -> list[str]:
+    """The figures that a person compares first."""
+    known = {name for row in material.rows for name in row.metrics}
+    return [name for name in material.study.domain_object.shown if name in known]
+
+
+def answer(material: Material) -> list[str]:
+    """Three lines: what was compared on what, who wins by how much, and where NBSR falls short."""
+    if not material.finished:
+        return ["No trial is finished.", "There is nothing to compare yet.", f"To go on: {material.command}"]
+    if material.study.search is not None:
+        return _answer_of_search(material)
+    return [_compared(material), _winner(material), _shortcomings(material)]
+
+
+def _compared(material: Material) -> str:
+    seeds = sorted({trial.seed for trial, _ in material.finished})
+    names = ", ".join(group.name for group in material.groups)
+    count = f"{len(material.finished)} trials, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+    return f"Compared: {names} ({count}) on {material.source}{', synthetic data' if material.synthetic else ''}."
+
+
+def _winner(material: Material) -> str:
+    primary = next(
+        (name for name in headline(material) if name not in PRICES and higher_is_better(name) is not None), None
+    )
+    if primary is None:
+        return "No figure that one could win by."
+    rows = [row for row in material.rows if primary in row.metrics and row.family in ("nbsr", "baseline")]
+    best = _best(rows, primary)
+    said = f"Best {in_words(primary)}: {_name(best)}, {bounds(best, primary)}."
+    rivals = [row for row in rows if (row.family == "nbsr") != (best.family == "nbsr")]
+    if not rivals:
+        return said
+    rival, known = _best(rivals, primary), {line.name: line for line in lines(material)}
+    gap = difference(known[_name(rival)], known[_name(best)], primary)
+    kind = "NBSR" if rival.family == "nbsr" else "baseline"
+    said += f" Best {kind}: {_name(rival)}, {bounds(rival, primary)}"
+    if gap is None:
+        return f"{said}; they share no seed."
+    return f"{said}: {gap.text} over {gap.seeds} common seed{'s' if gap.seeds > 1 else ''}, {_judged(gap)}."
+
+
+def _shortcomings(material: Material) -> str:
+    gaps = against_baselines(material)
+    if not gaps:
+        families = {row.family for row in material.rows}
+        return f"No {'baseline' if 'nbsr' in families else 'NBSR model'} in this study: nothing to fall short of."
+    merits = [gap for gap in gaps if gap.figure.rpartition("/")[2] not in PRICES]
+    parts = [
+        f"{words} {_listed([gap for gap in merits if gap.verdict == verdict])}"
+        for verdict, words in (("worse", "NBSR falls short:"), ("better", "NBSR is ahead:"))
+        if any(gap.verdict == verdict for gap in merits)
+    ]
+    if not any(gap.verdict == "worse" for gap in merits):
+        parts.insert(0, "NBSR falls short of no baseline in any figure beyond what seeds explain")
+    undecided = sum(gap.verdict in ("undecided", "equal") for gap in merits)
+    if undecided:
+        parts.append(f"{undecided} of {len(merits)} comparisons are not decided by these seeds")
+    return "; ".join(parts) + "."
+
+
+def _listed(gaps: Sequence[Difference]) -> str:
+    """`nbsr deep in ECE (against mlp, xgboost)`, ..."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for gap in gaps:
+        found.setdefault((gap.line, gap.figure), []).append(gap.other)
+    return ", ".join(
+        f"{line} in {in_words(figure)} (against {', '.join(others)})" for (line, figure), others in found.items()
+    )
+
+
+def _answer_of_search(material: Material) -> list[str]:
+    search = material.study.search
+    assert search is not None
+    states = [proposal.state for proposal in material.proposals]
+    counts = ", ".join(f"{states.count(state)} {state.lower()}" for state in dict.fromkeys(states))
+    goals = ", ".join(f"{direction} {name}" for name, direction in search.objectives.items())
+    best = []
+    for index, (name, direction) in enumerate(search.objectives.items()):
+        done = [proposal for proposal in material.proposals if proposal.state == "COMPLETE"]
+        pick = max if direction == "maximize" else min
+        if done:
+            top = pick(done, key=lambda proposal: proposal.values[index])
+            best.append(f"{name} {top.values[index]:.4g} (#{top.number})")
+    synthetic = ", synthetic data" if material.synthetic else ""
+    return [
+        f"Searched: {search.model}, {len(states)} proposals ({counts}) to {goals} on {material.source}{synthetic}.",
+        f"{len(material.pareto)} of them are beaten by no other in every objective. Best: {'; '.join(best) or 'none'}.",
+        "One seed each, chosen on the validation split: run the members of the Pareto set with more seeds before "
+        "believing in a difference between them.",
+    ]
+
+
+def _best(rows: Sequence[Row], figure: str) -> Row:
+    sign = 1 if higher_is_better(figure) else -1
+    return max(rows, key=lambda row: sign * row.metrics[figure].estimate)
+
+
+def _name(row: Row) -> str:
+    return f"{row.model} {row.config}".strip()
+
+
+def in_words(figure: str) -> str:
+    """A figure's name as people say it: `noise_draws/ece` -> `noise draws, ECE`."""
+    parts = [part.upper() if part in ("ece", "nll") else part.replace("_", " ") for part in figure.split("/")]
+    return ", ".join(parts)
+
+
+def _judged(gap: Difference) -> str:
+    chance = "" if gap.p is None else f" (p = {gap.p:.2g})"
+    if gap.seeds == 1:
+        return "one seed: no test"
+    words: Mapping[str, str] = {
+        "better": "a difference that seeds do not explain",
+        "worse": "a difference that seeds do not explain",
+        "undecided": "not told apart by these seeds",
+        "equal": "the same in every seed",
+    }
+    return words[gap.verdict] + chance
+
+
+def bounds(row: Row, figure: str) -> str:
+    """`97.1% (95% interval 96.0 to 98.2)`; without the interval where one seed allows none."""
+    interval = row.metrics[figure]
+    said = short(Interval(interval.estimate, math.nan, math.nan), figure)
+    if math.isnan(interval.low):
+        return said
+    low, high = (short(Interval(value, math.nan, math.nan), figure) for value in (interval.low, interval.high))
+    return f"{said} (95% interval {low} to {high})"

@@ -1,0 +1,87 @@
+"""A real browser on real pages: Chromium, driven by Selenium, with all that it says and fetches written down."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from selenium.webdriver import Chrome
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
+)
+
+
+def missing() -> str | None:
+    """Why there is no browser here, if so."""
+    absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    return f"needs {' and '.join(absent)} (Debian: apt-get install chromium chromium-driver)" if absent else None
+
+
+class Browser:
+    """One window: open a page, look at it, and know what it said and asked the network for."""
+
+    def __init__(self, driver: Chrome) -> None:
+        self.driver = driver
+
+    def open(self, address: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        self.resize(width, height)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.get_log("performance")
+        self.driver.get_log("browser")
+        self.driver.get(address)
+
+    def resize(self, width: int, height: int) -> None:
+        """Of the page itself: a headless window has a least width that phones have not."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def complaints(self) -> list[str]:
+        """Everything on the console that is worse than a note."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+
+    def requests(self) -> list[str]:
+        """Addresses that the page asked for since it was opened."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+
+    def picture(self, path: Path, *, full: bool = False) -> Path:
+        """A screenshot; with `full`, of the whole page, however long."""
+        options: dict[str, Any] = {"format": "png"}
+        if full:
+            size = self.driver.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
+            clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+            options |= {"captureBeyondViewport": True, "clip": clip}
+        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", options)
+        path.write_bytes(base64.b64decode(shot["data"]))
+        return path
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser with a profile of its own that ends with the block."""
+    with tempfile.TemporaryDirectory(prefix="nbsr-browser-") as profile:
+        options = Options()
+        options.binary_location = shutil.which("chromium") or "chromium"
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+        driver = Chrome(options=options, service=Service(shutil.which("chromedriver")))
+        driver.set_page_load_timeout(120)
+        try:
+            yield Browser(driver)
+        finally:
+            driver.quit()

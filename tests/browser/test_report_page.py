@@ -1,0 +1,168 @@
+"""The report in a real browser: it fetches nothing, complains about nothing, and answers to a hand."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from nbsr_platform.report import Material, write_report
+from nbsr_platform.study import Study
+from nbsr_platform.trial import grid
+from pages import Browser
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.select import Select
+from toys import make_trial, train
+
+from benchmarks.report import made_up_search
+
+MARKUP = "</script><script>window.pwned = 1</script><img src=x onerror=window.pwned=1>"
+EDGE_TOLERANCE = 1.5  # pixels: fonts are measured in fractions
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Trained toys (they abstain, they are wrong, they are right) and a search, in one page."""
+    study = Study.from_dict({"name": "toys", "domain": "toys:Toy", "seeds": 2, "models": {"nbsr": {}, "mlp": {}}})
+    finished = []
+    for trial in grid(study, "none"):
+        made = make_trial(trial.kind, trial.seed, evaluation={"audits": 24, "max_vacuity": 0.3})
+        result = train(made)[2]
+        result.data["source"] = MARKUP
+        finished.append((made, result))
+    for _, result in finished:
+        for audit in result.audits[:1]:
+            audit["true"] = MARKUP
+    toys = Material(study, finished, wanted=4, command="nbsr run toys.yaml")
+    path = tmp_path_factory.mktemp("report") / "index.html"
+    write_report(path, [toys, made_up_search(40, random.Random(0))], "toys & a search")
+    return path.as_uri()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_it_opens_clean_and_fits(browser: Browser, report: str, width: int, dark: bool) -> None:
+    browser.open(report, width=width, dark=dark)
+    figures = browser.run(
+        "return [...document.querySelectorAll('figure')].map(f => f.querySelectorAll('.plot > *').length)"
+    )
+    assert len(figures) == 19
+    assert all(figures), "every plot is drawn"
+    assert browser.complaints() == []
+    asked = [address for address in browser.requests() if not address.startswith("data:")]
+    assert asked == [report], "one file and nothing else"
+    assert browser.run("return document.documentElement.scrollWidth") <= width, "nothing sticks out"
+    assert browser.run("return window.pwned") is None
+    theme = browser.run("return getComputedStyle(document.body).backgroundColor")
+    assert (theme == "rgb(255, 255, 255)") is not dark
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_labels_are_neither_cut_off_nor_on_top_of_each_other(browser: Browser, report: str, width: int) -> None:
+    browser.open(report, width=width)
+    cut_off = browser.run(
+        """
+        const out = [];
+        for (const root of document.querySelectorAll('.panel svg[role=img]')) {
+            const box = root.getBoundingClientRect();
+            for (const text of root.querySelectorAll('text')) {
+                const t = text.getBoundingClientRect();
+                if (t.left < box.left - arguments[0] || t.right > box.right + arguments[0] || t.bottom > box.bottom + 3)
+                    out.push(text.textContent);
+            }
+        }
+        return out;
+        """,
+        EDGE_TOLERANCE,
+    )
+    assert cut_off == []
+    overlapping = browser.run(
+        """
+        const out = [];
+        for (const root of document.querySelectorAll('.panel svg[role=img]')) {
+            const boxes = [...root.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+            for (const [i, [a, p]] of boxes.entries()) for (const [b, q] of boxes.slice(i + 1)) {
+                const x = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+                const y = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+                if (x > arguments[0] && y > 4) out.push(a + ' | ' + b);
+            }
+        }
+        return out;
+        """,
+        EDGE_TOLERANCE,
+    )
+    assert overlapping == []
+
+
+def test_hovering_over_a_point_names_trial_and_threshold(browser: Browser, report: str) -> None:
+    browser.open(report)
+    plot = browser.driver.find_element(By.CSS_SELECTOR, "figure[data-kind=frontier] svg[role=img]")
+    point = plot.find_elements(By.CSS_SELECTOR, "circle[r='2.6']")[0]
+    ActionChains(browser.driver).scroll_to_element(plot).move_to_element(point).perform()
+    tip = browser.driver.find_element(By.ID, "tip")
+    assert tip.is_displayed()
+    assert tip.text.startswith("nbsr seed ")
+    assert "η = " in tip.text
+    assert "ECE" in tip.text
+    ActionChains(browser.driver).move_to_element(browser.driver.find_element(By.TAG_NAME, "h1")).perform()
+    assert not tip.is_displayed()
+
+
+def test_axis_and_legend_can_be_switched(browser: Browser, report: str) -> None:
+    browser.open(report)
+    figure = browser.driver.find_element(By.CSS_SELECTOR, "figure[data-kind=frontier]")
+    Select(figure.find_element(By.TAG_NAME, "select")).select_by_visible_text("ECE")
+    assert "ECE" in [text.text for text in figure.find_elements(By.TAG_NAME, "text")]
+    before = len(figure.find_elements(By.CSS_SELECTOR, "svg[role=img] path, svg[role=img] circle"))
+    figure.find_element(By.CSS_SELECTOR, ".legend button").click()
+    after = len(figure.find_elements(By.CSS_SELECTOR, "svg[role=img] path, svg[role=img] circle"))
+    assert after < before
+
+
+def test_a_walk_lights_up_on_the_graph(browser: Browser, report: str) -> None:
+    browser.open(report)
+    figure = browser.driver.find_element(By.CSS_SELECTOR, "figure[data-kind=walks]")
+    shown = Select(figure.find_element(By.CSS_SELECTOR, "select[aria-label=show]"))
+    kinds = [option.text for option in shown.options]
+    assert kinds[0] == "all"
+    assert {"right", "wrong"} <= set(kinds)
+    samples = Select(figure.find_element(By.CSS_SELECTOR, "select[aria-label=sample]"))
+    assert len(samples.options) == 24
+    for kind in kinds[1:]:
+        Select(figure.find_element(By.CSS_SELECTOR, "select[aria-label=show]")).select_by_visible_text(kind)
+        assert figure.find_element(By.CSS_SELECTOR, ".verdict").text == kind
+        nodes = [head.text.partition(". ")[2] for head in figure.find_elements(By.CSS_SELECTOR, ".step h4")]
+        graph = figure.find_element(By.CSS_SELECTOR, "svg[role=img]")
+        assert graph.get_attribute("aria-label") == f"walk: {', '.join(nodes)}"
+        assert len(graph.find_elements(By.CSS_SELECTOR, "path.lit")) == len(nodes) == 2
+        assert figure.find_elements(By.CSS_SELECTOR, ".bars i")
+    Select(figure.find_element(By.CSS_SELECTOR, "select[aria-label=show]")).select_by_visible_text("all")
+    first = figure.find_element(By.CSS_SELECTOR, ".walk strong").text
+    figure.find_elements(By.CSS_SELECTOR, ".controls button")[1].click()
+    assert figure.find_element(By.CSS_SELECTOR, ".walk strong").text != first
+    assert browser.complaints() == []
+
+
+def test_the_theme_can_be_changed_by_hand(browser: Browser, report: str) -> None:
+    browser.open(report, dark=True)
+    browser.driver.find_element(By.ID, "theme").click()
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_it_is_drawn_anew_when_the_window_changes(browser: Browser, report: str) -> None:
+    browser.open(report)
+    width = "return document.querySelector('figure[data-kind=frontier] svg[role=img]').getBoundingClientRect().width"
+    wide = browser.run(width)
+    browser.resize(400, 800)
+    browser.run("return new Promise(done => setTimeout(done, 300))")
+    assert browser.run(width) < min(wide, 400)
+
+
+def test_a_picture_is_not_blank(browser: Browser, report: str, tmp_path: Path) -> None:
+    from PIL import Image
+
+    browser.open(report)
+    with Image.open(browser.picture(tmp_path / "report.png", full=True)) as picture:
+        assert picture.size[0] == 1280
+        assert len(picture.convert("RGB").resize((160, 1200)).getcolors(1 << 20)) > 100
