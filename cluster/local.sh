@@ -1,0 +1,250 @@
+#!/usr/bin/env bash
+# A real cluster of two Ray nodes on this machine, with an MLflow server on Postgres, all of it on loopback only and
+# behind a token; for development and the tests. `down` ends exactly the processes that `up` started.
+#
+#   cluster/local.sh up      start it in $NBSR_CLUSTER_FOLDER (.nbsr-cluster unless told), say how to use it
+#   cluster/local.sh env     print what to export: source <(cluster/local.sh env)
+#   cluster/local.sh status  say what runs
+#   cluster/local.sh start|kill PART   one part alone: postgres, mlflow, head or worker (kill: without warning)
+#   cluster/local.sh down    end it; results, runs and logs stay in the folder
+#
+# NBSR_PYTHON: interpreter with nbsr in it. NBSR_NODE_CPUS: CPUs that each node claims (1).
+# NBSR_PATIENCE: seconds in which each part must answer (300); a machine that is busy with other things needs more.
+set -euo pipefail
+umask 077
+
+folder=$(realpath -m "${NBSR_CLUSTER_FOLDER:-.nbsr-cluster}")
+python=${NBSR_PYTHON:-$(command -v python3)}
+cpus=${NBSR_NODE_CPUS:-1}
+patience=${NBSR_PATIENCE:-300}
+settings=$folder/settings.sh
+parts=(postgres mlflow head worker)
+
+fail() { echo "$*" >&2; exit 2; }
+
+# Postgres refuses to run as root: then it runs as the user that Debian's package made for it.
+postgres_programs() {
+    for place in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin; do
+        if [ -x "$place/initdb" ]; then echo "$place"; fi
+    done | sort -V | tail -1
+}
+as_postgres() { if [ "$(id -u)" = 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi; }
+
+# ---- processes: each part is the leader of a session of its own, and everything it starts stays in that session
+
+pid_file() { echo "$folder/pids/$1"; }
+# A pid alone may have been given to somebody else in the meantime: the time of its start goes with it.
+birth() { cut -d' ' -f22 "/proc/$1/stat" 2>/dev/null || true; }
+session_of() {
+    local pid born
+    [ -s "$(pid_file "$1")" ] || return 1
+    read -r pid born < "$(pid_file "$1")"
+    if [ -e "/proc/$pid" ] && [ "$(birth "$pid")" != "$born" ]; then return 1; fi
+    echo "$pid"
+}
+members() { local leader; leader=$(session_of "$1") && ps -o pid= -s "$leader" | tr -d ' ' || true; }
+alive() { [ -n "$(members "$1")" ]; }
+
+launch() { # PART COMMAND...: in the background, in a new session; its pid is kept
+    local part=$1; shift
+    mkdir -p "$folder/pids" "$folder/logs"
+    rm -f "$(pid_file "$part")" "$folder/logs/$part.log"
+    setsid --fork bash -c 'echo "$$ $(cut -d" " -f22 /proc/$$/stat)" > "$1.new"; mv "$1.new" "$1"; shift; exec "$@"' \
+        _ "$(pid_file "$part")" "$@" < /dev/null >> "$folder/logs/$part.log" 2>&1
+    for _ in $(seq 100); do [ -s "$(pid_file "$part")" ] && return; sleep 0.1; done
+    fail "$part did not start; see $folder/logs/$part.log"
+}
+
+end() { # PART: asked first, then killed
+    local pid leader
+    leader=$(session_of "$1") || { rm -f "$(pid_file "$1")"; return 0; }
+    [ "$1" = postgres ] && kill -INT "$leader" 2>/dev/null || kill -TERM "$leader" 2>/dev/null || true
+    for _ in $(seq 100); do alive "$1" || break; sleep 0.2; done
+    for pid in $(members "$1"); do kill -KILL "$pid" 2>/dev/null || true; done
+    rm -f "$(pid_file "$1")"
+}
+
+kill_now() { # PART: as if its machine had lost power
+    local pid
+    for pid in $(members "$1"); do kill -KILL "$pid" 2>/dev/null || true; done
+    rm -f "$(pid_file "$1")"
+}
+
+until_true() { # SECONDS WHAT COMMAND...
+    local seconds=$1 what=$2; shift 2
+    local deadline=$((SECONDS + seconds))
+    until "$@" > /dev/null 2>&1; do
+        [ "$SECONDS" -lt "$deadline" ] || fail "$what does not answer after $seconds s; see $folder/logs"
+        sleep 0.5
+    done
+}
+
+listening() { # PORT: whether somebody does, without the cost of starting an interpreter
+    (exec 3<> "/dev/tcp/127.0.0.1/$1")
+}
+
+# ---- settings: made once a folder, so that a part that is started again is found where it was
+
+free_ports() {
+    "$python" - "$1" <<'PY'
+import socket, sys
+held = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
+print(*(s.getsockname()[1] for s in held))
+PY
+}
+
+make_settings() {
+    mkdir -p "$folder" "$folder/home" "$folder/artifacts"
+    local ports token password
+    read -ra ports <<< "$(free_ports 7)"
+    token=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
+    password=$("$python" -c 'import secrets; print(secrets.token_hex(16))')
+    printf '%s' "$token" > "$folder/token"
+    printf '127.0.0.1:%s:*:nbsr:%s\n' "${ports[0]}" "$password" > "$folder/pgpass"
+    printf '%s' "$password" > "$folder/pgpassword"
+    # Unix sockets have short names only: Ray's own files cannot be deep below the folder.
+    cat > "$settings" <<SETTINGS
+postgres_port=${ports[0]} mlflow_port=${ports[1]} gcs_port=${ports[2]} dashboard_port=${ports[3]} client_port=${ports[4]}
+head_agent_port=${ports[5]} worker_agent_port=${ports[6]} ray_temp=$(mktemp -d /tmp/nbsr-ray.XXXXXX)
+SETTINGS
+}
+
+exports() {
+    cat <<EXPORTS
+export NBSR_CLUSTER=http://127.0.0.1:$dashboard_port
+export NBSR_TRACKING=http://127.0.0.1:$mlflow_port
+export NBSR_STORAGE=postgresql+psycopg://nbsr@127.0.0.1:$postgres_port/optuna
+export NBSR_HOME=$(printf %q "$folder/home")
+export PGPASSFILE=$(printf %q "$folder/pgpass")
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$(printf %q "$folder/token")
+EXPORTS
+}
+
+# ---- the four parts
+
+start_postgres() {
+    local programs data=$folder/postgres
+    programs=$(postgres_programs)
+    [ -n "$programs" ] || fail "Postgres is not installed: apt-get install postgresql"
+    if [ ! -e "$data/PG_VERSION" ]; then
+        mkdir -p "$data"
+        cp "$folder/pgpassword" "$data.pw"
+        if [ "$(id -u)" = 0 ]; then # the postgres user must be able to reach its own folder, and only that
+            chmod o+x "$folder"
+            chown postgres "$data" "$data.pw"
+        fi
+        (cd / && as_postgres "$programs/initdb" --pgdata="$data" --username=nbsr --pwfile="$data.pw" --encoding=UTF8 \
+            --auth=scram-sha-256 --no-sync) > "$folder/logs/initdb.log" 2>&1 ||
+            fail "initdb failed; see $folder/logs/initdb.log"
+        rm -f "$data.pw"
+    fi
+    local command=("$programs/postgres" -D "$data" -c listen_addresses=127.0.0.1 -p "$postgres_port"
+        -c unix_socket_directories= -c max_connections=300)
+    if [ "$(id -u)" = 0 ]; then command=(setpriv --reuid=postgres --regid=postgres --init-groups "${command[@]}"); fi
+    launch postgres bash -c 'cd / && exec "$@"' _ "${command[@]}"
+    export PGPASSFILE=$folder/pgpass
+    local sql=("$programs/psql" -h 127.0.0.1 -p "$postgres_port" -U nbsr -v ON_ERROR_STOP=1 -qAt)
+    until_true "$patience" Postgres "${sql[@]}" -d postgres -c 'select 1'
+    for name in mlflow optuna; do
+        [ -n "$("${sql[@]}" -d postgres -c "select 1 from pg_database where datname = '$name'")" ] ||
+            "${sql[@]}" -d postgres -c "create database $name"
+    done
+}
+
+start_mlflow() {
+    # The address of the database goes through the environment: a command line can be read by everybody.
+    launch mlflow env PGPASSFILE="$folder/pgpass" MLFLOW_DISABLE_TELEMETRY=true \
+        MLFLOW_BACKEND_STORE_URI="postgresql+psycopg://nbsr@127.0.0.1:$postgres_port/mlflow" \
+        "$python" -m mlflow server --host 127.0.0.1 --port "$mlflow_port" --workers "${NBSR_MLFLOW_WORKERS:-2}" \
+        --artifacts-destination "$folder/artifacts"
+    until_true "$patience" "the MLflow server" listening "$mlflow_port"
+}
+
+# Ray replaces 127.0.0.1 by an address that others can reach; the other addresses of loopback it leaves alone. So each
+# node has an address of its own, as on two machines, and nothing listens where others could reach it.
+declare -A address=([head]=127.0.0.2 [worker]=127.0.0.3)
+
+node() { # PART OPTIONS...: a Ray node with all that a driver needs in its environment
+    local part=$1; shift
+    (
+        eval "$(exports)"
+        unset NBSR_CLUSTER
+        export NBSR_PYTHON=$python PATH="$(dirname "$python"):$PATH" RAY_raylet_start_wait_time_s=300 \
+            RAY_health_check_timeout_ms=30000 RAY_gcs_rpc_server_reconnect_timeout_s=300
+        launch "$part" "$python" -m ray.scripts.scripts start --block --disable-usage-stats \
+            --node-ip-address="${address[$part]}" --num-cpus="$cpus" --object-store-memory=100000000 "$@"
+    )
+}
+
+start_head() {
+    node head --head --port="$gcs_port" --dashboard-host=127.0.0.1 --dashboard-port="$dashboard_port" \
+        --ray-client-server-port="$client_port" --dashboard-agent-listen-port="$head_agent_port" --temp-dir="$ray_temp"
+    until_true "$patience" "the head" grep -q "Ray runtime started" "$folder/logs/head.log"
+    until_true "$patience" "the head's dashboard" listening "$dashboard_port"
+}
+
+start_worker() {
+    # Files of its own, as on another machine: in one folder, a node that is done with a job's files takes them from all.
+    mkdir -p "$ray_temp/worker"
+    node worker --address="${address[head]}:$gcs_port" --dashboard-agent-listen-port="$worker_agent_port" \
+        --temp-dir="$ray_temp/worker"
+    until_true "$patience" "the worker" grep -q "Ray runtime started" "$folder/logs/worker.log"
+}
+
+# ---- commands
+
+command=${1:-}
+case $command in
+up)
+    "$python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("ray", "mlflow", "psycopg"))))' ||
+        fail "$python lacks ray, mlflow or psycopg: pip install -e '.[cluster]', or set NBSR_PYTHON"
+    for part in "${parts[@]}"; do
+        if alive "$part"; then fail "$part is up already in $folder: cluster/local.sh down first"; fi
+    done
+    mkdir -p "$folder/logs"
+    [ -e "$settings" ] || make_settings
+    # shellcheck disable=SC1090
+    source "$settings"
+    mkdir -p "$ray_temp"
+    trap 'for part in worker head mlflow postgres; do end "$part"; done' EXIT
+    for part in "${parts[@]}"; do "start_$part"; done
+    trap - EXIT
+    echo "up in $folder: dashboard http://127.0.0.1:$dashboard_port, MLflow http://127.0.0.1:$mlflow_port"
+    echo "use it:  source <(NBSR_CLUSTER_FOLDER=$(printf %q "$folder") $0 env); nbsr submit STUDY"
+    ;;
+down)
+    for part in worker head mlflow postgres; do end "$part"; done
+    if [ -e "$settings" ]; then
+        source "$settings"
+        case $ray_temp in /tmp/nbsr-ray.*) rm -rf "$ray_temp" ;; esac
+    fi
+    echo "down; results, runs and logs stay in $folder"
+    ;;
+start|kill)
+    part=${2:-}
+    case " ${parts[*]} " in *" $part "*) ;; *) fail "$command: which part? one of ${parts[*]}" ;; esac
+    [ -e "$settings" ] || fail "nothing was ever up in $folder"
+    source "$settings"
+    if [ "$command" = kill ]; then
+        kill_now "$part"
+    else
+        alive "$part" && fail "$part is up already"
+        "start_$part"
+    fi
+    ;;
+env)
+    [ -e "$settings" ] || fail "nothing was ever up in $folder"
+    source "$settings"
+    exports
+    ;;
+status)
+    for part in "${parts[@]}"; do
+        count=$(members "$part" | wc -l)
+        if [ "$count" -gt 0 ]; then echo "$part: up, $count processes"; else echo "$part: down"; fi
+    done
+    ;;
+*)
+    sed -n '2,13s/^# \{0,1\}//p' "$0"
+    exit 2
+    ;;
+esac

@@ -1,0 +1,47 @@
+"""What the commands share: their options, their exit codes, and how an error is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from nbsr_core.errors import NbsrError
+from nbsr_platform.study import Collection, Study
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+StudyFile = Annotated[Path, typer.Argument(help="A study file, or a collection of them.", show_default=False)]
+Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
+HomeFolder = Annotated[Path | None, typer.Option("--home", help="Folder for results; $NBSR_HOME or .nbsr unless told")]
+Tracking = Annotated[
+    str | None,
+    typer.Option("--tracking", envvar="NBSR_TRACKING", help="MLflow tracking URI; sqlite in the home unless told."),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage", envvar="NBSR_STORAGE", help="Database URL for searches; a journal file in the home unless told."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """What a user can cause is told in one message, without a traceback."""
+    try:
+        yield
+    except NbsrError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(str(error), style="red", markup=False)
+        raise typer.Exit(BAD_INPUT) from None
+    except BrokenPipeError:
+        raise typer.Exit(0) from None
+
+
+def members(what: Study | Collection) -> tuple[Study, ...]:
+    return what.studies if isinstance(what, Collection) else (what,)
