@@ -10,11 +10,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 # Read by Ray and MLflow when they are imported: no usage reports, no second progress table, our own handling of Ctrl-C,
-# no snapshots of Tune's (we never restore from them: the truth of what is done is in our own store).
+# no snapshots of Tune's (we never restore from them: the truth of what is done is in our own store), no word on workers
+# that died (their trials start again, or are reported as failed).
 for _name, _value in {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "worker died or was killed",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",

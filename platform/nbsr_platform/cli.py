@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 from nbsr_core.errors import NbsrError
+from nbsr_platform.advice import warnings
+from nbsr_platform.cli_parts import (
+    FAILED,
+    INTERRUPTED,
+    HomeFolder,
+    Overrides,
+    Storage,
+    StudyFile,
+    Tracking,
+    clear_errors,
+    members,
+)
+from nbsr_platform.jobs_cli import app as jobs_app
 from nbsr_platform.paths import Home
-from nbsr_platform.study import Collection, Study, load, warnings
+from nbsr_platform.study import load
 
 app = typer.Typer(
     help="Train, search, compare and explain Neural Bayesian Sequential Routing models.",
@@ -23,27 +35,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+app.add_typer(jobs_app)
+LONGEST_NAME = 100  # of a report's folder
 PLAIN_WIDTH = 120  # of lines in files and pipes, which have none of their own
 
-StudyFile = Annotated[Path, typer.Argument(help="A study file, or a collection of them.", show_default=False)]
-Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
-HomeFolder = Annotated[Path | None, typer.Option("--home", help="Folder for results; $NBSR_HOME or .nbsr unless told")]
-Tracking = Annotated[
-    str | None, typer.Option("--tracking", help="MLflow tracking URI; sqlite in the home unless told.")
-]
-
-
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    """What a user can cause is told in one message, without a traceback."""
-    try:
-        yield
-    except NbsrError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(str(error), style="red", markup=False)
-        raise typer.Exit(BAD_INPUT) from None
-    except BrokenPipeError:
-        raise typer.Exit(0) from None
+ReportFile = Annotated[Path | None, typer.Option("--out", help="File to write; in the home unless told.")]
 
 
 @app.command()
@@ -53,31 +49,35 @@ def run(
     home: HomeFolder = None,
     tracking: Tracking = None,
     address: Annotated[str | None, typer.Option(help="Ray cluster; one of our own here unless told.")] = None,
-    search_storage: Annotated[
-        str | None, typer.Option(help="Database URL for searches; a journal file in the home unless told.")
-    ] = None,
+    storage: Storage = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Run a study, or go on with it: finished trials are reused, only missing ones run."""
     with clear_errors():
         what = load(study, overrides)
         stream = sys.stderr if as_json else sys.stdout
-        console = Console(stderr=as_json, highlight=False, width=None if stream.isatty() else PLAIN_WIDTH)
+        console = Console(file=stream, highlight=False, width=None if stream.isatty() else PLAIN_WIDTH)
         for member in members(what):
             for warning in warnings(member):
-                console.print(f"[yellow]warning[/yellow] {member.name}: {warning}")
+                console.print(f"[yellow]warning[/yellow] {member.name}: {warning}", soft_wrap=True)
         from nbsr_platform.run import dump
         from nbsr_platform.run import run as run_study
+        from nbsr_platform.tracking_store import TrackingError
 
         try:
-            result = run_study(
-                what,
-                home=home,
-                tracking_uri=tracking,
-                search_storage=search_storage,
-                address=address,
-                console=console,
-            )
+            with redirect_stdout(stream):  # Ray speaks up there too
+                result = run_study(
+                    what,
+                    home=home,
+                    tracking_uri=tracking,
+                    search_storage=storage,
+                    address=address,
+                    console=console,
+                )
+        except TrackingError as error:
+            raise NbsrError(
+                f"{error}\nWhat is done is kept; the same command records it when the store is back."
+            ) from None
         except KeyboardInterrupt:
             console.print("\nstopped. What is done is kept; the same command goes on from here:")
             console.print(f"  {' '.join(['nbsr', *sys.argv[1:]])}", soft_wrap=True)
@@ -99,28 +99,25 @@ def run(
             raise typer.Exit(FAILED)
 
 
-def members(what: Study | Collection) -> tuple[Study, ...]:
-    return what.studies if isinstance(what, Collection) else (what,)
-
-
-def comparison(result: object) -> Table:
-    """The table that a run ends with."""
+def comparison(result: object) -> Group:
+    """What a run ends with: a table a study, each with the figures that its domain is judged by."""
     from nbsr_platform.run import RunResult
-    from nbsr_platform.summary import SHOWN, short
 
     assert isinstance(result, RunResult)
-    table = Table(title=f"{result.name}: mean ± half of the 95% interval over seeds", title_justify="left")
-    for name in ("study", "model", "", "n"):
-        table.add_column(name)
-    for name in SHOWN:
-        table.add_column(name.replace("_", " "), justify="right")
-    last = None
-    for row in result.rows:
-        label = row.study + (" (synthetic)" if row.synthetic else "")
-        cells = [short(row.metrics.get(name), name) for name in SHOWN]
-        table.add_row("" if label == last else label, row.model, row.config, str(row.n), *cells)
-        last = label
-    return table
+    parts: list[RenderableType] = [f"{result.name}: mean ± half of the 95% interval over seeds"]
+    for part in result.parts:
+        rows = [row for row in result.rows if row.study == part.study.name]
+        synthetic = " (synthetic)" if any(row.synthetic for row in rows) else ""
+        table = Table(title=part.study.name + synthetic, title_justify="left")
+        shown = part.study.domain_object.shown
+        for name in ("model", "", "n"):
+            table.add_column(name)
+        for name in shown:
+            table.add_column(name.replace("_", " ").replace("/", "\n"), justify="right")
+        for row in rows:
+            table.add_row(row.model, row.config, str(row.n), *(row.cell(name) for name in shown))
+        parts.append(table)
+    return Group(*parts, *result.legend)
 
 
 @app.command()
@@ -160,25 +157,89 @@ def studies(folder: Annotated[Path, typer.Argument(help="Folder to look in.")] =
 @app.command()
 def explain(
     run: Annotated[str, typer.Argument(help="An MLflow run id, or a trial key.", show_default=False)],
-    sample: Annotated[int, typer.Option(help="Which sample of the test split.")] = 0,
-    svg: Annotated[Path | None, typer.Option(help="Also draw the walk into this file.")] = None,
+    sample: Annotated[int | None, typer.Option(help="Which sample of the test split; 0 unless told.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Words to go on from (language).")] = None,
+    episode: Annotated[int | None, typer.Option(help="Which held-out episode (navigation).")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
+    gif: Annotated[Path | None, typer.Option(help="Also animate it into this file (navigation).")] = None,
     home: HomeFolder = None,
     tracking: Tracking = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """The walk of one sample: nodes, routes, evidence, belief shift, entropy, and the features behind it."""
+    """Why did the model do that? One sample's walk: nodes, routes, evidence, belief shift, and the features behind."""
     with clear_errors():
         import json
 
+        from nbsr_core.domains.domain import Answer, Question
         from nbsr_platform.explain import explain as explain_sample
+        from nbsr_platform.explain import picture
 
-        explanation = explain_sample(Home.of(home), run, sample, tracking)
-        if svg is not None:
-            from nbsr_platform.walk_svg import draw_walk
+        explained = explain_sample(Home.of(home), run, Question(sample, prompt, episode), tracking)
+        for kind, file in {"svg": svg, "gif": gif}.items():
+            if file is not None:
+                drawn = picture(explained, kind)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(drawn)
+        if as_json:
+            print(json.dumps(explained.data if isinstance(explained, Answer) else explained.to_json(), allow_nan=False))
+        else:
+            print(explained.text if isinstance(explained, Answer) else explained.text())
 
-            svg.parent.mkdir(parents=True, exist_ok=True)
-            svg.write_text(draw_walk(explanation), encoding="utf-8")
-        print(json.dumps(explanation.to_json(), allow_nan=False) if as_json else explanation.text())
+
+@app.command()
+def report(
+    studies: Annotated[
+        list[str],
+        typer.Argument(help="Study files, MLflow runs, or trial keys.", metavar="STUDY...", show_default=False),
+    ],
+    overrides: Overrides = [],  # noqa: B006
+    out: ReportFile = None,
+    home: HomeFolder = None,
+    tracking: Tracking = None,
+    storage: Storage = None,
+) -> None:
+    """Make the report of what is stored: one HTML file that needs nothing else."""
+    _report(studies, overrides, out, home, tracking, storage)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(help="A study file, an MLflow run or a trial key.", show_default=False)],
+    second: Annotated[str, typer.Argument(help="What to set against it.", show_default=False)],
+    overrides: Overrides = [],  # noqa: B006
+    out: ReportFile = None,
+    home: HomeFolder = None,
+    tracking: Tracking = None,
+    storage: Storage = None,
+) -> None:
+    """Set two studies or runs against each other: paired differences, all frontiers in one plot, both reports."""
+    _report([first, second], overrides, out, home, tracking, storage, compare=True)
+
+
+def _report(
+    named: list[str],
+    overrides: list[str],
+    out: Path | None,
+    home: Path | None,
+    tracking: str | None,
+    search_storage: str | None,
+    *,
+    compare: bool = False,
+) -> None:
+    with clear_errors():
+        from nbsr_platform.report import write_report
+        from nbsr_platform.report.find import find
+
+        place = Home.of(home)
+        found = [
+            material
+            for what in named
+            for material in find(place, what, overrides=overrides, tracking_uri=tracking, search_storage=search_storage)
+        ]
+        title = (" against " if compare else " and ").join(material.study.name for material in found)
+        target = out or place.report(title.replace(" ", "-")[:LONGEST_NAME])
+        path = write_report(target, found, title, compare=compare)
+        Console(highlight=False).print(f"report  {path}", soft_wrap=True)
 
 
 @app.command()

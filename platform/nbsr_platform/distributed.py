@@ -6,12 +6,12 @@ seen, so the result is that of one worker up to the order of sums.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,15 @@ from ray import train
 from ray.train.torch import TorchConfig, TorchTrainer
 from torch import nn
 
-from nbsr_core.errors import NbsrError
+from nbsr_core.errors import InputError, NbsrError
 from nbsr_core.learners import Execution
 from nbsr_core.training import EpochRecord
+from nbsr_core.training.checkpoint import load_checkpoint
+from nbsr_platform.placement import Team
 from nbsr_platform.results import TrialResult
 from nbsr_platform.trial import Trial
+
+logger = logging.getLogger("nbsr.distributed")
 
 CHECKPOINT = "trainer.pt"
 POLL_SECONDS = 0.5
@@ -33,31 +37,6 @@ POLL_SECONDS = 0.5
 
 class TrainingFailedError(NbsrError, RuntimeError):
     """The workers of one trial were lost more often than allowed."""
-
-
-@dataclass(frozen=True)
-class Team:
-    """The workers of one trial."""
-
-    workers: int
-    cpus_per_worker: float
-    gpus_per_worker: float
-    retries: int
-
-    @property
-    def scaling(self) -> train.ScalingConfig:
-        resources = {"CPU": self.cpus_per_worker, **({"GPU": self.gpus_per_worker} if self.gpus_per_worker else {})}
-        return train.ScalingConfig(
-            num_workers=self.workers, use_gpu=self.gpus_per_worker > 0, resources_per_worker=resources
-        )
-
-    def __str__(self) -> str:
-        gpus = f" and {self.gpus_per_worker:g} GPUs" if self.gpus_per_worker else ""
-        return f"{self.workers} worker(s) with {self.cpus_per_worker:g} CPUs{gpus} each"
-
-    @property
-    def backend(self) -> str:
-        return "nccl" if self.gpus_per_worker else "gloo"
 
 
 def run_distributed(trial: Trial, team: Team, storage: Path, collector: Any) -> Iterator[EpochRecord | TrialResult]:
@@ -110,9 +89,8 @@ def _worker_loop(config: dict[str, Any]) -> TrialResult | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / CHECKPOINT
         earlier = train.get_checkpoint()
-        if earlier is not None:
-            with earlier.as_directory() as saved:
-                shutil.copy(Path(saved) / CHECKPOINT, path)
+        if earlier is not None and (saved := last_good_checkpoint(Path(earlier.path))) is not None:
+            shutil.copy(saved, path)
         execution = Execution(device=device, checkpoint=path, shard=(rank, world), wrap=_wrap)
         for event in run_trial(trial, device, execution):
             if isinstance(event, TrialResult):
@@ -121,6 +99,23 @@ def _worker_loop(config: dict[str, Any]) -> TrialResult | None:
                 ray.get(config["collector"].put_epoch.remote(trial.key, event))
             checkpoint = train.Checkpoint.from_directory(folder) if rank == 0 else None
             train.report({"epoch": event.epoch}, checkpoint=checkpoint)
+    return None
+
+
+def last_good_checkpoint(newest: Path) -> Path | None:
+    """The file in the newest of the checkpoints kept beside each other that is whole; None starts from the beginning.
+
+    Ray knows a checkpoint only when it is written in full, but a disk may still lose its end.
+    """
+    for folder in sorted(
+        newest.parent.glob("checkpoint_*"), key=lambda folder: (folder == newest, folder), reverse=True
+    ):
+        try:
+            load_checkpoint(folder / CHECKPOINT)
+        except (InputError, OSError) as error:
+            logger.warning("%s; trying the one before", error)
+        else:
+            return folder / CHECKPOINT
     return None
 
 

@@ -96,7 +96,7 @@ class Document:
             return
         path = locate(self.value, override.key)
         new = [path[:end] for end in range(1, len(path)) if not holds(self.value, path[:end])]
-        obstacle = _assign(self.value, path, copy.deepcopy(override.value))
+        obstacle = assign(self.value, path, copy.deepcopy(override.value))
         if obstacle:
             self.problems.found.append(Problem(override.place, spell(path), obstacle))
             return
@@ -280,7 +280,7 @@ def holds(tree: Any, path: KeyPath) -> bool:
     return True
 
 
-def _assign(tree: Any, path: KeyPath, value: Any) -> str:
+def assign(tree: Any, path: KeyPath, value: Any) -> str:
     """Set what a path leads to; what stands in the way is returned as text."""
     for depth, key in enumerate(path):
         if isinstance(tree, list):

@@ -11,7 +11,7 @@ from statistics import median
 import torch
 
 from nbsr_core.errors import InputError
-from nbsr_platform.execute import Placement
+from nbsr_platform.placement import Placement
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.trial import Trial, canonical
 

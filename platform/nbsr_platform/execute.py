@@ -27,9 +27,8 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from nbsr_core.errors import InputError, NbsrError
-from nbsr_platform.distributed import Team
-from nbsr_platform.parts import Resources
 from nbsr_platform.paths import Home
+from nbsr_platform.placement import beside_the_driver, capacity, placement
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial
@@ -75,6 +74,10 @@ class GridFeed:
         return False
 
 
+class RayError(NbsrError, RuntimeError):
+    """There is no Ray to run on."""
+
+
 class AlreadyRunningError(NbsrError):
     """Somebody else is running this study in this store."""
 
@@ -106,10 +109,14 @@ def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
     logging.getLogger("ray").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"ray\..*")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
-    else:
-        ray.init(address=address, **options)
+    try:
+        if address is None:
+            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
+        else:
+            ray.init(address=address, **options)
+    except Exception as error:  # of any kind: a machine too busy, a cluster that is not there
+        what = "Ray does not start here" if address is None else f"cannot use the Ray cluster at {address!r}"
+        raise RayError(f"{what}: {' '.join(str(error).split())}") from None
     try:
         yield
     finally:
@@ -258,7 +265,7 @@ def execute(
 ) -> None:
     """Run all trials of a feed; `outcome` grows as they end, so that it tells the truth after Ctrl-C too."""
     store = ResultStore(home.trials)
-    collector = Collector.remote()  # type: ignore[attr-defined]
+    collector = Collector.options(scheduling_strategy=beside_the_driver()).remote()  # type: ignore[attr-defined]
 
     def keep(trial: Trial, result: TrialResult) -> None:
         if result.status == "finished":
@@ -279,7 +286,7 @@ def execute(
 
     scratch = home.scratch(study.name)
     shutil.rmtree(scratch, ignore_errors=True)
-    plan = placement(study.resources, ray.cluster_resources())
+    plan = placement(study.resources, capacity())
     if not plan.fits:
         raise InputError(f"resources: a trial asks for {plan.team}, more than Ray has here: it would wait for ever")
     searcher = _FeedSearcher(
@@ -318,36 +325,6 @@ def execute(
     finally:
         ray.kill(collector)
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-# A resource that Ray gives to the head node of every cluster.
-HEAD = "node:__internal_head__"
-
-
-@dataclass(frozen=True)
-class Placement:
-    """What a trial asks of Ray, and how many run at once."""
-
-    per_trial: dict[str, float]
-    concurrency: int
-    device: str
-    team: Team
-    fits: bool
-
-
-def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
-    """GPUs where there are any, CPUs otherwise: the same study file serves both."""
-    gpus = resources.gpus_per_worker if cluster.get("GPU", 0) else 0
-    cpus = float(resources.cpus_per_worker)
-    workers = resources.workers
-    room = int(cluster.get("CPU", 1) // (cpus * workers))
-    if gpus:
-        room = min(room, int(cluster["GPU"] // (gpus * workers)))
-    wanted = resources.concurrency or max(room, 1)
-    # A team's workers ask for themselves; who waits for them only needs a place.
-    per_trial = {HEAD: 0.001} if workers > 1 else {"cpu": cpus, **({"gpu": float(gpus)} if gpus else {})}
-    team = Team(workers, cpus, float(gpus), resources.retries)
-    return Placement(per_trial, max(1, min(wanted, room)), "cuda" if gpus else "cpu", team, fits=room >= 1)
 
 
 @contextlib.contextmanager

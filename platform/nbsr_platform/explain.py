@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from nbsr_core import attribute, dirichlet
+from nbsr_core.attribution import Feature, feature_namer, strongest_features
 from nbsr_core.audit import AuditStep
 from nbsr_core.domains.base import Splits
-from nbsr_core.domains.domain import Domain, Signature, find_domain
+from nbsr_core.domains.domain import Answer, Domain, Question, Signature, find_domain
 from nbsr_core.errors import InputError
-from nbsr_core.learners import NbsrLearner
-from nbsr_platform.explanation import Amount, Explanation, Feature, Visit
+from nbsr_core.learners import BoostedTrees, Learner, NbsrLearner
+from nbsr_platform.explanation import Amount, Explanation, Population, Visit
 from nbsr_platform.options import from_plain
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
@@ -33,34 +34,59 @@ RUN_ID = re.compile(r"[0-9a-f]{32}")
 MOST_LISTED = 8
 
 
-def explain(home: Home, what: str, sample: int, tracking_uri: str | None = None) -> Explanation:
-    """Explain what a trial's model says of one sample of its test split.
+def explain(home: Home, what: str, question: Question | int, tracking_uri: str | None = None) -> Explanation | Answer:
+    """Explain what a trial's model says: the walk of one test sample, or whatever its domain tells.
 
     Args:
         home: the store with the trial's result.
         what: a trial's key, the beginning of one, or the id of a trial's run in MLflow.
-        sample: number of the sample in the test split, from 0.
+        question: what to explain; a number is that of a sample in the test split, from 0.
         tracking_uri: MLflow's address for run ids; the store's own unless told.
     """
     store = ResultStore(home.trials)
     key = find_trial(home, what, tracking_uri)
     result = store.load(key)
-    trial = _trial_of(result)
-    domain = find_domain(trial.domain)
-    if trial.family != "nbsr" or trial.kind not in domain.models:
+    trial = trial_of(result)
+    domain = find_domain(trial.domain, trial.beside)
+    if trial.kind not in domain.models:
         raise InputError(_no_walk(trial, store))
     data: Any = from_plain(domain.data, trial.data)
     splits = domain.load(data, trial.seed)
-    if isinstance(sample, bool) or not isinstance(sample, int) or not 0 <= sample < len(splits.test):
-        raise InputError(f"sample must be from 0 to {len(splits.test) - 1}, the rows of the test split; got {sample!r}")
+    question = question if isinstance(question, Question) else Question(sample=question)
+    question = replace(question, eta=_eta(result), max_vacuity=trial.evaluation.get("max_vacuity"))
     learner = _rebuild(trial, key, domain, splits, store)
     notes = []
-    as_seed_0 = splits if trial.seed == 0 else domain.load(data, 0)
-    if as_seed_0.fingerprint() != trial.data_fingerprint:
+    if domain.fingerprint(data) != trial.data_fingerprint:
         notes.append("the data has changed since this trial: the sample may not be the one that it was tested on")
     elif trial.key != key:
         notes.append("the code has changed since this trial: what it said then may have been something else")
-    return _explain(key, trial, result, learner, splits, sample, notes)
+    answer = domain.explain(learner, splits, question)
+    if answer is not None:
+        text = "".join(f"\nnote: {note}" for note in notes)
+        return replace(answer, text=answer.text + text, data={**answer.data, "notes": notes})
+    if not isinstance(learner, NbsrLearner):
+        raise InputError(_no_walk(trial, store))
+    for name in ("prompt", "episode"):
+        if getattr(question, name) is not None:
+            raise InputError(f"domain {domain.name!r} has no {name} to explain; give a sample of its test split")
+    sample = 0 if question.sample is None else question.sample
+    if isinstance(sample, bool) or not isinstance(sample, int) or not 0 <= sample < len(splits.test):
+        raise InputError(f"sample must be from 0 to {len(splits.test) - 1}, the rows of the test split; got {sample!r}")
+    explained = _explain(key, trial, result, learner, splits, sample, notes)
+    return replace(explained, population=_population(trial, domain, splits, store))
+
+
+def picture(explained: Explanation | Answer, kind: str) -> bytes:
+    """The explanation drawn, as the content of a file of the asked kind (`svg` or `gif`)."""
+    if isinstance(explained, Explanation):
+        from nbsr_platform.walk_svg import draw_walk
+
+        drawn: str | bytes | None = draw_walk(explained) if kind == "svg" else None
+    else:
+        drawn = explained.svg if kind == "svg" else explained.gif
+    if drawn is None:
+        raise InputError(f"there is no {kind} of this explanation")
+    return drawn.encode() if isinstance(drawn, str) else drawn
 
 
 def find_trial(home: Home, what: str, tracking_uri: str | None = None) -> str:
@@ -93,7 +119,7 @@ def _named(store: ResultStore, keys: Iterable[str]) -> Iterator[tuple[str, Trial
     """Trials to list in a message; what cannot be read is left out of it."""
     for key in keys:
         with suppress(InputError):
-            yield key, _trial_of(store.load(key))
+            yield key, trial_of(store.load(key))
 
 
 def _listed(store: ResultStore, keys: Sequence[str]) -> str:
@@ -101,25 +127,30 @@ def _listed(store: ResultStore, keys: Sequence[str]) -> str:
     return ", ".join(f"{key} ({trial.study}: {trial.name})" for key, trial in _named(store, keys[:MOST_LISTED])) + more
 
 
-def _trial_of(result: TrialResult) -> Trial:
+def trial_of(result: TrialResult) -> Trial:
     try:
         return Trial(**result.trial)
     except TypeError:
         raise InputError(f"trial {result.key} was stored without its own description; run its study again") from None
 
 
-def _key_of_run(home: Home, run_id: str, tracking_uri: str | None) -> str:
+def stored_run(home: Home, run_id: str, tracking_uri: str | None) -> tuple[TrackingStore, Any]:
+    """A run in MLflow by its id, with the store that it is in; never makes a store."""
     uri = tracking_uri or home.tracking_uri
     file = sqlite_file(uri)
     if file is not None and not file.exists():
         raise InputError(f"no run {run_id}: there is no tracking store {masked(uri)}")
     tracking = TrackingStore(uri)
     try:
-        run = tracking.call("get_run", run_id)
+        return tracking, tracking.call("get_run", run_id)
     except TrackingError as error:
         if error.code != "RESOURCE_DOES_NOT_EXIST":
             raise
         raise InputError(f"no run {run_id} in {tracking.public_uri}") from None
+
+
+def _key_of_run(home: Home, run_id: str, tracking_uri: str | None) -> str:
+    tracking, run = stored_run(home, run_id, tracking_uri)
     key = run.data.tags.get("nbsr.trial_key")
     if key is not None:
         return str(key)
@@ -146,12 +177,10 @@ def _no_walk(trial: Trial, store: ResultStore) -> str:
     return f"{said}. NBSR trials of that study: {', '.join(walks[:MOST_LISTED])}" if walks else said
 
 
-def _rebuild(trial: Trial, key: str, domain: Domain, splits: Splits, store: ResultStore) -> NbsrLearner:
+def _rebuild(trial: Trial, key: str, domain: Domain, splits: Splits, store: ResultStore) -> Learner:
     kind = domain.models[trial.kind]
     signature = Signature(splits.class_names, splits.feature_names)
     learner = kind.build(from_plain(kind.options, trial.options), signature)
-    if not isinstance(learner, NbsrLearner):
-        raise InputError(f"{trial.name!r} is an NBSR model of another make ({type(learner).__name__}): no walk to tell")
     try:
         learner.load_state(store.load_state(key))
     except FileNotFoundError:
@@ -159,6 +188,24 @@ def _rebuild(trial: Trial, key: str, domain: Domain, splits: Splits, store: Resu
     except RuntimeError as error:
         raise InputError(f"the weights of trial {key} do not fit the model as it is built now: {error}") from None
     return learner
+
+
+def _population(trial: Trial, domain: Domain, splits: Splits, store: ResultStore) -> Population | None:
+    """What boosted trees of the same study, on the same data, look at over all samples; None where there are none."""
+
+    def same(other: Trial) -> bool:
+        shared = ("study", "domain", "data_fingerprint", "seed")
+        return all(getattr(other, name) == getattr(trial, name) for name in shared)
+
+    for key, other in _named(store, _keys(store)):
+        if not same(other) or other.family != "baseline" or other.kind not in domain.models:
+            continue
+        learner = _rebuild(other, key, domain, splits, store)
+        if isinstance(learner, BoostedTrees):
+            name, shares = feature_namer(splits), learner.importance(splits.test.x[0].numel())
+            order = [index for index in shares.argsort(descending=True, stable=True).tolist() if shares[index]]
+            return Population(key, other.name, tuple(Amount(name(index), float(shares[index])) for index in order))
+    return None
 
 
 def _explain(
@@ -179,10 +226,9 @@ def _explain(
     by_expert: list[tuple[Feature, ...]] = [()] * len(trail.steps)
     if x.is_floating_point():
         attribution = attribute(learner.model, x)
-        name = _namer(splits)
-        total = _strongest(attribution.total[0], x[0], splits, name, TOP_FEATURES)
+        total = strongest_features(attribution.total[0], x[0], splits, TOP_FEATURES)
         parts = attribution.by_expert[: len(trail.steps), 0]
-        by_expert = [_strongest(part, x[0], splits, name, TOP_FEATURES_OF_EXPERT) for part in parts]
+        by_expert = [strongest_features(part, x[0], splits, TOP_FEATURES_OF_EXPERT) for part in parts]
         silent = [
             step.node
             for step, features in zip(trail.steps, by_expert, strict=True)
@@ -252,28 +298,3 @@ def _visit(step: AuditStep, features: tuple[Feature, ...], classes: Sequence[str
         consulted=consulted,
         features=features,
     )
-
-
-def _namer(splits: Splits) -> Callable[[int], str]:
-    """Names of inputs by their place; where there is no name for each (pixels), the place itself."""
-    shape = splits.test.x.shape[1:]
-    if len(splits.feature_names) == math.prod(shape):
-        return lambda index: splits.feature_names[index]
-    places: Any = torch.arange(math.prod(shape))
-    return lambda index: f"input {[int(i) for i in torch.unravel_index(places[index], shape)]}"
-
-
-def _strongest(
-    attribution: Tensor, x: Tensor, splits: Splits, name: Callable[[int], str], count: int
-) -> tuple[Feature, ...]:
-    flat, values = attribution.flatten(), x.flatten()
-    order = flat.abs().argsort(descending=True, stable=True)[:count].tolist()
-    features = []
-    for index in order:
-        if not flat[index]:
-            break
-        column = splits.train.x.flatten(1)[:, index]
-        binary = bool(((column == 0) | (column == 1)).all())
-        state = ("present" if values[index] else "absent") if binary else None
-        features.append(Feature(name(index), float(values[index]), state, float(flat[index])))
-    return tuple(features)

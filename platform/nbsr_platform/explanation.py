@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from nbsr_core.attribution import Feature
 from nbsr_core.graph import DecisionGraph
 
 BAR, WIDTH = 20, 110
-ALTERNATIVES_IN_TEXT = 4
+ALTERNATIVES_IN_TEXT, FIRST_OF_POPULATION = 4, 10
 
 
 @dataclass(frozen=True)
@@ -23,22 +24,21 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class Feature:
-    """What one input contributed to the belief in the explained class.
+class Population:
+    """What another model of the study looks at over all samples, beside what mattered for this one.
 
     Attributes:
-        state: `present` or `absent` where the feature is binary, else None.
+        trial: the other trial's key, `name` what a person would call it.
+        features: those that it uses at all, with their share of the importance, the most important first.
     """
 
+    trial: str
     name: str
-    value: float
-    state: str | None
-    attribution: float
+    features: tuple[Amount, ...]
 
-    @property
-    def reading(self) -> str:
-        """The value as a person would say it."""
-        return self.state or f"= {self.value:.4g}"
+    def rank(self, name: str) -> int | None:
+        """The place of a feature, from 1; None where it is not used."""
+        return next((place for place, feature in enumerate(self.features, 1) if feature.name == name), None)
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class Explanation:
         abstained: whether it would rather not answer, being vaguer than `max_vacuity`.
         density: closeness to the training data, for models with a density factor.
         notes: what a reader must know before believing any of it.
+        population: importance of the features over all samples, if the study has boosted trees with the same data.
     """
 
     trial: str
@@ -108,6 +109,7 @@ class Explanation:
     features: tuple[Feature, ...]
     notes: tuple[str, ...]
     graph: DecisionGraph
+    population: Population | None = None
 
     @property
     def exits_early(self) -> bool:
@@ -157,6 +159,8 @@ def _lines(told: Explanation) -> Iterator[str]:
     yield ""
     yield f"What drove the belief in {told.prediction} (input x gradient, all experts together):"
     yield from _feature_lines(told.features)
+    if told.population is not None:
+        yield from _population_lines(told.features, told.population)
 
 
 def _visit_lines(visit: Visit, told: Explanation) -> Iterator[str]:
@@ -193,3 +197,15 @@ def _feature_lines(features: Sequence[Feature]) -> Iterator[str]:
         bar = "█" * max(1, round(BAR * abs(feature.attribution) / largest))
         line = f"{feature.name:<{longest}}  {feature.reading:<{readings}}  {feature.attribution:+9.3g}  {bar}"
         yield f"  {line}"
+
+
+def _population_lines(features: Sequence[Feature], population: Population) -> Iterator[str]:
+    known = population.features
+    first = ", ".join(f"{feature.name} {feature.value:.1%}" for feature in known[:FIRST_OF_POPULATION])
+    ranks = ", ".join(f"{feature.name} {population.rank(feature.name) or 'unused'}" for feature in features)
+    yield ""
+    yield f"Beside it, what {population.name} (trial {population.trial}) looks at over all samples (share of the gain):"
+    yield textwrap.fill(first, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    if features:
+        told = f"places of this sample's features among its {len(known)}: {ranks}"
+        yield textwrap.fill(told, WIDTH, initial_indent="  ", subsequent_indent="  ")

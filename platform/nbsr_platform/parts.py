@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from nbsr_core.domains.domain import SHIPPED, Domain, find_domain
@@ -68,7 +69,8 @@ def read_name(values: Mapping[str, Any], problems: Problems) -> Any:
     return convert(Name, values["name"], ("name",), problems)
 
 
-def read_domain(name: Any, problems: Problems) -> Domain | None:
+def read_domain(name: Any, problems: Problems, beside: Path | None = None) -> Domain | None:
+    """The domain that a study names; its module may stand in the folder `beside`."""
     allowed = f"one of {', '.join(SHIPPED)}, or package.module:ClassName"
     if not isinstance(name, str):
         if name is None:
@@ -80,10 +82,10 @@ def read_domain(name: Any, problems: Problems) -> Domain | None:
         problems.add(("domain",), given=name, allowed=allowed, hint=did_you_mean(name, SHIPPED))
         return None
     try:
-        domain = find_domain(name)
+        domain = find_domain(name, beside)
     except InputError as error:
         reason = re.sub(r"^domain '[^']*':? ", "", str(error))
-        hint = "is it installed, or on PYTHONPATH?" if "cannot import" in reason else ""
+        hint = "is it installed, beside the study file, or on PYTHONPATH?" if "cannot import" in reason else ""
         problems.add(("domain",), reason, given=name, hint=hint)
         return None
     except Exception as error:  # whatever somebody's module does when it is imported

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,9 @@ import torch
 from nbsr_core.errors import InputError
 
 Status = Literal["finished", "pruned", "failed"]
+
+# In JSON, {NAMED: "inf"} stands for the number of that name.
+NAMED = "$float"
 
 
 @dataclass
@@ -53,22 +57,44 @@ class TrialResult:
         return lines[-1] if lines else "no error text"
 
     def to_json(self) -> str:
-        plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "state"}
-        return json.dumps(_without_nonfinite(plain), allow_nan=False)
+        plain = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("state", "trial")
+        }
+        trial = _with_nonfinite_named(self.trial)
+        return json.dumps({**_without_nonfinite(plain), "trial": trial}, allow_nan=False)
 
     @staticmethod
     def from_json(text: str) -> TrialResult:
-        return TrialResult(**json.loads(text))
+        plain = json.loads(text)
+        return TrialResult(**{**plain, "trial": _with_names_resolved(plain.get("trial", {}))})
 
 
 def _without_nonfinite(value: Any) -> Any:
-    """JSON knows no NaN or infinity: they become None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+    """JSON knows no NaN or infinity: figures that are none become None."""
+    return _each_float(value, lambda number: number if math.isfinite(number) else None)
+
+
+def _with_nonfinite_named(value: Any) -> Any:
+    """An option may well be infinite, and the trial's key depends on it: it is kept by its name."""
+    return _each_float(value, lambda number: number if math.isfinite(number) else {NAMED: str(number)})
+
+
+def _with_names_resolved(value: Any) -> Any:
+    """What `_with_nonfinite_named` was given."""
     if isinstance(value, dict):
-        return {k: _without_nonfinite(v) for k, v in value.items()}
+        if value.keys() == {NAMED}:
+            return float(value[NAMED])
+        return {k: _with_names_resolved(v) for k, v in value.items()}
+    return [_with_names_resolved(v) for v in value] if isinstance(value, list) else value
+
+
+def _each_float(value: Any, change: Callable[[float], Any]) -> Any:
+    if isinstance(value, float):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {k: _each_float(v, change) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nonfinite(v) for v in value]
+        return [_each_float(v, change) for v in value]
     return value
 
 

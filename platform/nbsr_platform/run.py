@@ -16,10 +16,12 @@ from rich.console import Console
 from nbsr_platform import summary
 from nbsr_platform.execute import GridFeed, Outcome, Recorder, execute, ray_session, study_lock
 from nbsr_platform.paths import Home
+from nbsr_platform.prepare import prepare
 from nbsr_platform.progress import Progress
-from nbsr_platform.report import write_report
+from nbsr_platform.report import Material, Proposal, write_report
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.search import SearchFeed
+from nbsr_platform.search_storage import cut_to_last_good_line
 from nbsr_platform.study import Collection, Study
 from nbsr_platform.tracking import Tracker
 from nbsr_platform.trial import Trial, data_fingerprint, grid, study_key
@@ -33,17 +35,32 @@ class StudyRun:
     run_id: str
     outcome: Outcome = field(default_factory=Outcome)
     pareto: list[str] = field(default_factory=list)
+    proposals: list[Proposal] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
     @cached_property
+    def material(self) -> Material:
+        """What its report is made from, once it has ended."""
+        outcome = self.outcome
+        return Material(
+            self.study,
+            list(outcome.finished.values()),
+            [(trial.name, result.last_words) for trial, result in outcome.failed],
+            outcome.total,
+            self.proposals,
+            self.pareto,
+            f"nbsr run {self.study.path or f'{self.study.name}.yaml'}",
+        )
+
+    @property
     def rows(self) -> list[summary.Row]:
         """The comparison; of a search, the Pareto set only."""
-        ended = list(self.outcome.finished.values())
-        if self.study.search is not None:
-            ended = [item for item in ended if item[0].key in self.pareto]
-        labels = list(self.study.models)
-        ended.sort(key=lambda item: (labels.index(item[0].label), item[0].proposal or 0, item[0].seed))
-        return summary.summarise(ended)
+        return self.material.rows
+
+    @property
+    def legend(self) -> list[str]:
+        """What the lines and figures of the comparison stand for that are not a trained model's."""
+        return self.material.legend
 
 
 @dataclass
@@ -68,6 +85,10 @@ class RunResult:
     def table(self) -> pd.DataFrame:
         """Models x figures with 95% intervals over seeds."""
         return summary.table(self.rows)
+
+    @property
+    def legend(self) -> list[str]:
+        return list(dict.fromkeys(line for part in self.parts for line in part.legend))
 
     @property
     def failed(self) -> list[tuple[Trial, TrialResult]]:
@@ -95,6 +116,8 @@ class RunResult:
                 "pruned": sum(outcome.pruned for outcome in outcomes),
             },
             "table": [row.to_json() for row in self.rows],
+            "legend": self.legend,
+            "notes": self.notes,
         }
 
 
@@ -138,7 +161,7 @@ def run(
             _run_one(part, place, tracker, search_storage, console, start_ray)
     result = RunResult(what.name, tracker.public_uri, place.report(what.name), parts)
     if isinstance(what, Collection):
-        write_report(result)
+        write_report(result.report, [part.material for part in parts], result.name)
     return result
 
 
@@ -170,6 +193,7 @@ def _run_one(
                     _reuse(trial, store.load(trial.key), outcome, recorder)
                 total, todo = len(trials), len(trials) - len(done)
             else:
+                cut_to_last_good_line(home.search_journal(f"{study.name}-{key}"))
                 feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
                 for trial, result in feed.ended():
                     _reuse(trial, result, outcome, recorder)
@@ -177,18 +201,19 @@ def _run_one(
             with Progress(console, study.name, total, total - todo) as progress:
                 if todo:
                     start_ray()
+                    prepare(study, console)
                     execute(feed, study, home, recorder, progress, outcome, todo)
             if isinstance(feed, SearchFeed):
                 for trial, result in feed.reused:
                     _reuse(trial, result, outcome, recorder)
-                part.pareto = feed.pareto_keys()
+                part.pareto, part.proposals = feed.pareto_keys(), feed.proposals()
         for member in part.pareto:
             trial, result = outcome.finished[member]
             tracker.record_artifacts(part.run_id, trial, result, store)
         part.complaints = recorder.errors
         status = "FAILED" if outcome.failed else "FINISHED"
-        alone = RunResult(study.name, tracker.public_uri, home.report(study.name), [part])
-        tracker.finish_study(part.run_id, summary.study_metrics(part.rows), status, write_report(alone))
+        report = write_report(home.report(study.name), [part.material], study.name)
+        tracker.finish_study(part.run_id, summary.study_metrics(part.rows), status, report)
 
 
 def _reuse(trial: Trial, result: TrialResult, outcome: Outcome, recorder: Recorder) -> None:

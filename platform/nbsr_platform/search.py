@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from nbsr_core.errors import InputError
 from nbsr_platform.paths import Home
+from nbsr_platform.report.material import Proposal
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.search_options import Search
+from nbsr_platform.search_storage import open_storage, patiently
 from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial, make_trial
 
@@ -30,15 +30,6 @@ logging.getLogger("optuna").propagate = False
 
 KEY_ATTRIBUTE = "nbsr.trial_key"
 ERROR_ATTRIBUTE = "nbsr.error"
-
-
-def open_storage(home: Home, study: str, url: str | None = None) -> BaseStorage:
-    """A journal file in the store, safe for parallel writers; a database (Postgres, say) where a URL is given."""
-    if url is not None:
-        return RDBStorage(url)
-    path = home.search_journal(study)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return JournalStorage(JournalFileBackend(str(path)))
 
 
 def sampler_of(search: Search, number: int) -> optuna.samplers.BaseSampler:
@@ -74,7 +65,7 @@ class SearchFeed:
     proxy: optuna.Study
     store: ResultStore
     fingerprint: str
-    adopted: list[int]
+    adopted: list[int] = field(default_factory=list)
     running: dict[str, optuna.Trial] = field(default_factory=dict)
     proxy_trials: dict[str, optuna.Trial] = field(default_factory=dict)
     reused: list[tuple[Trial, TrialResult]] = field(default_factory=list)
@@ -91,19 +82,29 @@ class SearchFeed:
         direction = search.pruner.direction if search.pruner is not None else "minimize"
         # Optuna prunes single-objective studies only: a study in memory sees the one proxy metric of all trials.
         proxy = optuna.create_study(direction=direction, pruner=pruner_of(search))
-        unfinished = [t.number for t in main.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
-        return SearchFeed(
-            study,
-            search,
-            main,
-            proxy,
-            ResultStore(home.trials),
-            fingerprint,
-            adopted=unfinished,
-        )
+        feed = SearchFeed(study, search, main, proxy, ResultStore(home.trials), fingerprint)
+        feed.adopt()
+        return feed
+
+    def adopt(self) -> None:
+        """Take up what nobody is running: proposals that were under way, and those whose result is not in the store.
+
+        The latter are finished in a database that outlived the machine on which the results were.
+        """
+        mine = {proposal.number for proposal in self.running.values()}
+        asked = self.optuna_study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.COMPLETE))
+        self.adopted = [
+            trial.number
+            for trial in asked
+            if trial.number not in mine
+            and (trial.state == TrialState.RUNNING or not self.store.has(str(trial.user_attrs[KEY_ATTRIBUTE])))
+        ]
 
     def next(self) -> Trial | None:
         """A proposal to run. One whose result is in the store already is told at once and skipped."""
+        return patiently(self._next, before_retry=self.adopt)
+
+    def _next(self) -> Trial | None:
         while True:
             proposal = self._adopt_or_ask()
             if proposal is None:
@@ -142,7 +143,8 @@ class SearchFeed:
             training=training,
             proposal=proposal.number,
         )
-        proposal.set_user_attr(KEY_ATTRIBUTE, trial.key)
+        if proposal.user_attrs.get(KEY_ATTRIBUTE) != trial.key:
+            proposal.set_user_attr(KEY_ATTRIBUTE, trial.key)
         return trial
 
     def should_prune(self, trial: Trial, epoch: dict[str, float]) -> bool:
@@ -161,22 +163,29 @@ class SearchFeed:
 
     def done(self, trial: Trial, result: TrialResult) -> None:
         """Tell Optuna the truth: complete with values, pruned, or failed."""
-        proposal = self.running.pop(trial.key)
+        proposal = self.running[trial.key]
+        patiently(lambda: self._tell(proposal, result))
+        del self.running[trial.key]
         shadow = self.proxy_trials.pop(trial.key, None)
+        if shadow is None:
+            return
         if result.status == "finished":
-            self.optuna_study.tell(proposal, objective_values(self.search.objectives, result.metrics))
-            if shadow is not None:
-                self.proxy.tell(shadow, list(self.proxy.trials[shadow.number].intermediate_values.values())[-1])
+            self.proxy.tell(shadow, list(self.proxy.trials[shadow.number].intermediate_values.values())[-1])
+        else:
+            self.proxy.tell(shadow, state=TrialState.PRUNED if result.status == "pruned" else TrialState.FAIL)
+
+    def _tell(self, proposal: optuna.Trial, result: TrialResult) -> None:
+        """Once, however often it is called: an answer may be lost, or the proposal have been told by another run."""
+        if result.status == "finished":
+            values = objective_values(self.search.objectives, result.metrics)
+            self.optuna_study.tell(proposal, values, skip_if_finished=True)
         elif result.status == "pruned":
             # A multi-objective study has no pruned value; the state says what happened.
-            self.optuna_study.tell(proposal, state=TrialState.PRUNED)
-            if shadow is not None:
-                self.proxy.tell(shadow, state=TrialState.PRUNED)
+            self.optuna_study.tell(proposal, state=TrialState.PRUNED, skip_if_finished=True)
         else:
-            proposal.set_user_attr(ERROR_ATTRIBUTE, result.last_words[:200])
-            self.optuna_study.tell(proposal, state=TrialState.FAIL)
-            if shadow is not None:
-                self.proxy.tell(shadow, state=TrialState.FAIL)
+            if not self.optuna_study.get_trials(deepcopy=False)[proposal.number].state.is_finished():
+                proposal.set_user_attr(ERROR_ATTRIBUTE, result.last_words[:200])
+            self.optuna_study.tell(proposal, state=TrialState.FAIL, skip_if_finished=True)
 
     def ended(self) -> list[tuple[Trial, TrialResult]]:
         """Proposals that were finished before, with their results."""
@@ -192,10 +201,21 @@ class SearchFeed:
     @property
     def remaining(self) -> int:
         """Proposals that are still to be run, as far as the storage knows."""
-        ended = self.optuna_study.get_trials(
-            deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-        )
-        return max(0, self.search.trials - len(ended))
+        asked = self.optuna_study.get_trials(deepcopy=False)
+        return max(0, self.search.trials - len(asked)) + len(self.adopted)
+
+    def proposals(self) -> list[Proposal]:
+        """All points that were tried, whatever became of them."""
+        return [
+            Proposal(
+                trial.number,
+                trial.state.name,
+                dict(trial.params),
+                list(trial.values or ()),
+                str(trial.user_attrs.get(KEY_ATTRIBUTE, "")),
+            )
+            for trial in self.optuna_study.get_trials(deepcopy=False)
+        ]
 
     def pareto_keys(self) -> list[str]:
         """Keys of the trials that no other trial beats in every objective."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).with_name("serving_model.py")
 CONFIG, WEIGHTS = "config.json", "model.pt"
 MOST_NAMED = 5
+# As good as infinity, and JSON knows it.
+LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -55,14 +58,14 @@ class ModelConfig:
     @staticmethod
     def of(trial: Trial, result: TrialResult) -> ModelConfig:
         """As the trial was judged: at its fast operating point, abstaining where its evaluation does."""
-        eta = result.metrics.get("fast/eta")
+        eta = result.metrics.get("fast/eta", trial.evaluation.get("eta"))
         return ModelConfig(
             trial.domain,
             trial.kind,
             trial.options,
             tuple(result.data["class_names"]),
             tuple(result.data["feature_names"]),
-            eta if eta is not None and math.isfinite(eta) else None,
+            None if eta is None or eta == -math.inf else min(eta, LARGEST),
             trial.evaluation.get("max_vacuity"),
         )
 

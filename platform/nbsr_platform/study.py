@@ -7,28 +7,27 @@ runs.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nbsr_core import dirichlet
 from nbsr_core.domains.domain import Domain, find_domain
 from nbsr_core.evaluation import EvaluationOptions
-from nbsr_core.exits import is_vacuous
 from nbsr_core.training.config import TrainingConfig
 from nbsr_platform.documents import Document, Override, dump, holds, locate, read
 from nbsr_platform.options import FAILED, convert, to_plain
+from nbsr_platform.paper import Paper, read_paper
 from nbsr_platform.parts import ModelChoice, Resources, read_domain, read_models, read_name, read_seeds
 from nbsr_platform.problems import Problem, Problems, StudyError
 from nbsr_platform.search_options import Pruner, Sampler, Search, read_search
-from nbsr_platform.space_file import never_active
+from nbsr_platform.variants import WHOLE, has_variants, variants_of
 
 __all__ = [
     "Collection",
     "ModelChoice",
+    "Paper",
     "Problem",
     "Pruner",
     "Resources",
@@ -37,10 +36,12 @@ __all__ = [
     "Study",
     "StudyError",
     "load",
-    "warnings",
 ]
 
-KEYS = ("name", "question", "domain", "data", "seeds", "training", "evaluation", "models", "resources", "search")
+KEYS = (
+    *("name", "question", "domain", "data", "seeds", "training", "evaluation", "models", "paper", "resources"),
+    *("search", "variants"),
+)
 COLLECTION_KEYS = ("name", "question", "include")
 
 
@@ -49,9 +50,10 @@ class Study:
     """A study, checked and resolved.
 
     Attributes:
-        domain: a shipped name, or `package.module:ClassName`.
+        domain: a shipped name, or `package.module:ClassName`; the module may stand beside the file.
         data: options of the domain's data.
         models: by label, in the order of the file.
+        paper: published figures to show beside those of the models.
         path: the file it came from, if any.
     """
 
@@ -64,6 +66,7 @@ class Study:
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
     resources: Resources = field(default_factory=Resources)
     search: Search | None = None
+    paper: Paper | None = None
     path: Path | None = field(default=None, compare=False)
 
     @staticmethod
@@ -71,7 +74,7 @@ class Study:
         """A study from its file, with `key=value` overrides on top; raises a `StudyError` with all that is wrong."""
         found = load(path, overrides)
         if isinstance(found, Collection):
-            what = "is a collection of studies, not one study; open it with nbsr_platform.load"
+            what = "holds several studies, not one; open it with nbsr_platform.load"
             raise StudyError([Problem(str(path), what=what)])
         return found
 
@@ -96,6 +99,7 @@ class Study:
             "models": models,
             "resources": to_plain(self.resources),
             **({"search": self.search.to_plain()} if self.search else {}),
+            **({"paper": to_plain(self.paper)} if self.paper else {}),
         }
 
     def to_yaml(self) -> str:
@@ -105,12 +109,17 @@ class Study:
     @cached_property
     def domain_object(self) -> Domain:
         """The domain itself."""
-        return find_domain(self.domain)
+        return find_domain(self.domain, self.folder)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the file stands, and with it perhaps the module of its domain."""
+        return None if self.path is None else self.path.absolute().parent
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Studies that are run together; a file that includes others."""
+    """Studies that are run together: a file that includes others, or the variants of one."""
 
     name: str
     question: str | None
@@ -124,12 +133,33 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Study | Collection:
     Overrides are `key=value` with a dotted key and a value in YAML. On a collection each goes to every study that has
     such a key, and it is an error if none has.
     """
-    document = read(path)
+    document, path = read(path), Path(path)
     if _is_collection(document):
-        return _CollectionReader(overrides).read(document, Path(path))
+        return _CollectionReader(overrides).read(document, path)
+    several = has_variants(document)
+    studies = read_studies(document, path, [Override(text) for text in overrides])
+    return Collection(document.value["name"], studies[0].question, tuple(studies), path) if several else studies[0]
+
+
+def read_studies(document: Document, path: Path, overrides: Sequence[Override]) -> list[Study]:
+    """The study that a document describes, or all its variants; what is wrong with several of these is said once."""
+    several = has_variants(document)
     for override in overrides:
-        document.override(Override(override))
-    return read_study(document, Path(path))
+        if not several or override.key.split(".")[0] in WHOLE:
+            document.override(override)
+    if not several:
+        return [read_study(document, path)]
+    studies, found = [], document.problems.found
+    for variant in variants_of(document):
+        for override in overrides:
+            if override.key.split(".")[0] not in WHOLE:
+                variant.override(override)
+        try:
+            studies.append(read_study(variant, path))
+        except StudyError as error:
+            found += [problem for problem in error.problems if problem not in found]
+    document.problems.stop_if_any()
+    return studies
 
 
 def read_study(document: Document, path: Path | None) -> Study:
@@ -140,9 +170,11 @@ def read_study(document: Document, path: Path | None) -> Study:
     values = problems.expect_mapping(document.value, (), KEYS)
     if values is None:
         raise StudyError(problems.found)
+    if "variants" in values:
+        problems.add(("variants",), "several studies cannot be read as one; open the file with nbsr_platform.load")
     name = read_name(values, problems)
     question = convert(str | None, values.get("question"), ("question",), problems)
-    domain = read_domain(values.get("domain"), problems)
+    domain = read_domain(values.get("domain"), problems, None if path is None else path.parent)
     data = FAILED if domain is None else convert(domain.data, values.get("data"), ("data",), problems)
     seeds = read_seeds(values.get("seeds", [0]), problems)
     training = convert(TrainingConfig, values.get("training"), ("training",), problems)
@@ -156,8 +188,9 @@ def read_study(document: Document, path: Path | None) -> Study:
         if search is not None and search.space.picks_eta and evaluation is not FAILED and evaluation.eta is not None:
             what = "is picked from the frontier, but evaluation.eta fixes it; drop one"
             problems.add(("search", "space", "eta"), what, given=evaluation.eta)
+    paper = read_paper(values.get("paper"), models, values.get("search") is not None, problems)
     problems.stop_if_any()
-    return Study(name, values["domain"], data, models, seeds, question, evaluation, resources, search, path)
+    return Study(name, values["domain"], data, models, seeds, question, evaluation, resources, search, paper, path)
 
 
 def _is_collection(document: Document) -> bool:
@@ -202,7 +235,7 @@ class _CollectionReader:
         included = convert(list[str], values["include"], ("include",), problems)
         if included == []:
             problems.add(("include",), given=[], allowed="a list of study files")
-        studies: dict[Path | None, Study] = {}
+        studies: dict[tuple[Path | None, str], Study] = {}
         for index, item in enumerate([] if included is FAILED else included):
             target = Path(os.path.normpath(path.parent / item))
             if target.resolve() in trail:
@@ -216,7 +249,7 @@ class _CollectionReader:
                 else:
                     problems.found += error.problems
                 continue
-            studies |= {study.path: study for study in members}
+            studies |= {(study.path, study.name): study for study in members}
         _check_names(list(studies.values()), problems)
         return name, list(studies.values())
 
@@ -229,17 +262,17 @@ class _CollectionReader:
             _, studies = self._members(document, path, (*trail, real))
             document.problems.stop_if_any()
         else:
-            study = read_study(document, path)
-            known = {**study.to_dict(), "training": to_plain(TrainingConfig())}
-            fitting = [override for override in self.overrides if holds(known, locate(known, override.key))]
-            fitting = [override for override in fitting if override.key not in COLLECTION_KEYS]
+            studies = read_studies(document, path, [])
+            known = [{**study.to_dict(), "training": to_plain(TrainingConfig())} for study in studies]
+            fitting = [
+                override
+                for override in self.overrides
+                if override.key not in COLLECTION_KEYS
+                and any(holds(values, locate(values, override.key)) for values in known)
+            ]
             if fitting:
-                document = read(path)
-                for override in fitting:
-                    document.override(override)
-                    self.used.add(override.text)
-                study = read_study(document, path)
-            studies = [study]
+                studies = read_studies(read(path), path, fitting)
+                self.used |= {override.text for override in fitting}
         self.done[real] = studies
         return studies
 
@@ -253,31 +286,3 @@ def _check_names(studies: list[Study], problems: Problems) -> None:
             problems.add(
                 ("include",), f"two studies are called {study.name!r}: {other.path} and {study.path}; rename one"
             )
-
-
-def warnings(study: Study) -> list[str]:
-    """What is allowed but probably not meant. Nothing is loaded for it."""
-    found = []
-    classes = getattr(study.domain_object, "class_names", None)
-    if study.evaluation.eta is not None and isinstance(classes, Sequence):
-        for label, choice in study.models.items():
-            weight = getattr(choice.options, "prior_weight", None)
-            if choice.family == "nbsr" and is_vacuous(study.evaluation.eta, dirichlet.prior(len(classes), weight)):
-                found.append(
-                    f"evaluation.eta: {study.evaluation.eta:g} is above the entropy of {label}'s prior over "
-                    f"{len(classes)} classes: every sample exits at depth 1"
-                )
-    if study.search is None:
-        return found
-    for metric in study.search.objectives:
-        if re.match(r"(test|fast|depth\d+)/", metric):
-            found.append(
-                f"search.objectives: {metric} is measured on the test split; what is chosen by it looks better than it "
-                "is. Choose by valid/..."
-            )
-    for key in never_active(study.search.space):
-        found.append(f"search.space.{key}: its condition on a fixed option never holds, so it is never sampled")
-    pruner, epochs = study.search.pruner, study.models[study.search.model].training.epochs
-    if pruner is not None and pruner.warmup_epochs >= epochs:
-        found.append(f"search.pruner: {pruner.warmup_epochs} warm-up epochs of {epochs} leave nothing to prune")
-    return found

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
 from nbsr_core.metrics import Interval, seed_interval
+from nbsr_platform.paper import Paper
 from nbsr_platform.results import TrialResult
 from nbsr_platform.trial import Trial
 
-# Which figures a person compares first; others are in the JSON and in MLflow.
-SHOWN = ("accuracy", "ece", "nll", "mean_depth")
-FULL, FAST = "test", "fast"
+FULL, FAST, CEILING = "test", "fast", "ceiling"
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,9 @@ class Row:
 
     Attributes:
         config: how the model was used: `deep` and `fast` for NBSR, the proposal for a search, empty otherwise.
+        family: `nbsr` or `baseline`; `ceiling` for what the best possible model would reach.
         n: number of trials (seeds) behind the figures.
+        paper: what a paper reports for this line, by figure.
     """
 
     study: str
@@ -33,6 +34,7 @@ class Row:
     n: int
     synthetic: bool
     metrics: dict[str, Interval]
+    paper: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -42,7 +44,15 @@ class Row:
             "n": self.n,
             "synthetic": self.synthetic,
             "metrics": {name: _plain(interval) for name, interval in self.metrics.items()},
+            **({"paper": dict(self.paper)} if self.paper else {}),
         }
+
+    def cell(self, name: str) -> str:
+        """One figure as a person reads it, the paper's below it."""
+        ours = short(self.metrics.get(name), name)
+        if name not in self.paper:
+            return ours
+        return f"{ours}\n(paper {short(Interval(self.paper[name], math.nan, math.nan), name)})"
 
 
 def _plain(interval: Interval) -> dict[str, float | None]:
@@ -51,12 +61,12 @@ def _plain(interval: Interval) -> dict[str, float | None]:
     return {name: value if value == value else None for name, value in values.items()}
 
 
-def summarise(ended: Iterable[tuple[Trial, TrialResult]]) -> list[Row]:
-    """Group finished trials by model (and proposal), and each NBSR once deep and once fast."""
+def summarise(ended: Iterable[tuple[Trial, TrialResult]], paper: Paper | None = None) -> list[Row]:
+    """Group finished trials by model (and proposal), and each NBSR once deep and once fast; the ceiling comes last."""
     groups: dict[tuple[str, str, int | None], list[tuple[Trial, TrialResult]]] = {}
     for trial, result in ended:
         groups.setdefault((trial.study, trial.label, trial.proposal), []).append((trial, result))
-    rows = []
+    rows, ceilings = [], dict[str, Row]()
     for (study, label, proposal), members in groups.items():
         results = [result for _, result in members]
         family = members[0][0].family
@@ -65,9 +75,15 @@ def summarise(ended: Iterable[tuple[Trial, TrialResult]]) -> list[Row]:
         uses = {"deep": FULL, "fast": FAST} if family == "nbsr" else {"": FULL}
         for config, prefix in uses.items():
             figures = figures_over_seeds(results, prefix)
+            published = {} if paper is None else paper.of(label, config)
             if figures:
-                rows.append(Row(study, label, f"{number}{config}".strip(), family, len(members), synthetic, figures))
-    return rows
+                config = f"{number}{config}".strip()
+                rows.append(Row(study, label, config, family, len(members), synthetic, figures, published))
+        # The ceiling follows from data and seed alone, so the model with the most seeds knows all there is of it.
+        figures = figures_over_seeds(results, CEILING)
+        if figures and (study not in ceilings or ceilings[study].n < len(members)):
+            ceilings[study] = Row(study, CEILING, "", CEILING, len(members), synthetic, figures)
+    return rows + list(ceilings.values())
 
 
 def figures_over_seeds(results: Sequence[TrialResult], prefix: str) -> dict[str, Interval]:
@@ -87,11 +103,16 @@ def figures_over_seeds(results: Sequence[TrialResult], prefix: str) -> dict[str,
 
 
 def _under(name: str, prefix: str) -> str | None:
-    """`test/accuracy` -> `accuracy`; `noise_draws/accuracy` -> itself for the test prefix, likewise with `/fast`."""
+    """`test/accuracy` -> `accuracy`; `noise_draws/accuracy` -> itself for the test prefix, likewise with `/fast`.
+
+    A ceiling has the same names after `ceiling/`: `ceiling/test/accuracy` -> `accuracy`.
+    """
+    if name.startswith(f"{CEILING}/"):
+        return _under(name.removeprefix(f"{CEILING}/"), FULL) if prefix == CEILING else None
     head, _, tail = name.rpartition("/")
     if head == prefix:
         return tail
-    if head.startswith(("valid", "depth", "model")) or head in (FULL, FAST):
+    if prefix == CEILING or head.startswith(("valid", "model")) or head in (FULL, FAST):
         return None
     if prefix == FAST:
         return f"{head.removesuffix('/fast')}/{tail}" if head.endswith("/fast") else None
@@ -111,6 +132,7 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
         }
         for name, interval in row.metrics.items():
             record |= {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        record |= {f"{name}_paper": value for name, value in row.paper.items()}
         records.append(record)
     return pd.DataFrame.from_records(records)
 

@@ -27,11 +27,12 @@ from nbsr_platform.tracking_names import (
     trial_parameters,
     trial_tags,
 )
-from nbsr_platform.tracking_store import TrackingError, TrackingStore, sqlite_file
+from nbsr_platform.tracking_store import PATIENCE, TrackingError, TrackingStore, sqlite_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+    from nbsr_platform.paper import Paper
     from nbsr_platform.trial import Trial
 
 PARENT = "mlflow.parentRunId"
@@ -50,6 +51,9 @@ class StudyLike(Protocol):
 
     @property
     def domain(self) -> str: ...
+
+    @property
+    def paper(self) -> Paper | None: ...
 
     def to_yaml(self) -> str: ...
 
@@ -72,7 +76,7 @@ class Tracker:
         patience: seconds for which every call waits for a store that does not answer (a server that restarts).
     """
 
-    def __init__(self, uri: str, artifact_root: Path | None = None, *, patience: float = 120.0) -> None:
+    def __init__(self, uri: str, artifact_root: Path | None = None, *, patience: float = PATIENCE) -> None:
         self.store = TrackingStore(uri, patience)
         file = sqlite_file(self.store.uri)
         if artifact_root is None and file is not None:
@@ -83,7 +87,7 @@ class Tracker:
         self._children: dict[str, dict[str, Recorded]] = {}
 
     @staticmethod
-    def open(home: Home, uri: str | None = None, *, patience: float = 120.0) -> Tracker:
+    def open(home: Home, uri: str | None = None, *, patience: float = PATIENCE) -> Tracker:
         """The store at `uri`, or the home's own; where we write to a database ourselves, artifacts go to the home."""
         tracker = Tracker(home.tracking_uri if uri is None else uri, home.artifacts, patience=patience)
         if tracker.artifact_root is not None:
@@ -112,6 +116,7 @@ class Tracker:
             "nbsr.study_key": key,
             "nbsr.domain": study.domain,
             "mlflow.note.content": study.question or "",
+            **({} if study.paper is None else study.paper.tags()),
         }
         condition = f"tags.`nbsr.study_key` = '{key}' and tags.`nbsr.role` = 'study'"
 
@@ -250,14 +255,16 @@ class Tracker:
 
     def _create(self, experiment: str, trial: Trial, result: TrialResult, tags: dict[str, str]) -> Any:
         condition = f"tags.`nbsr.trial_key` = '{trial.key}' and tags.`{PARENT}` = '{tags[PARENT]}'"
-        return self.store.call(
-            "create_run",
-            experiment,
-            start_time=_now() - round(result.seconds * 1000),
-            tags=tags,
-            run_name=trial.name,
-            recover=lambda: next(self._search(experiment, condition), None),
-        )
+        began = _now() - round(result.seconds * 1000)
+
+        def existing() -> Any:
+            return next(self._search(experiment, condition), None)
+
+        try:
+            return self.store.call("create_run", experiment, began, tags, run_name=trial.name, recover=existing)
+        except TrackingError:
+            del self._children[tags[PARENT]]  # it may have been made all the same: whoever tries again has to look
+            raise
 
     def _logged_points(self, run: Any, figures: Figures) -> set[tuple[str, int]]:
         """Which of these (metric, step) pairs a run has already."""

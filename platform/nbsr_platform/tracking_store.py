@@ -30,6 +30,8 @@ EXPECTED = "sqlite:///path/to/mlflow.db, http(s)://host:port or postgresql://use
 
 # Seconds in which a store must answer when it is opened: a mistyped address shall not look like a slow one.
 OPENING_PATIENCE = 10.0
+# Seconds for which a store that was there is waited for: a server that restarts.
+PATIENCE = 120.0
 LONGEST_PAUSE = 5.0
 ABANDONED_AFTER = 3600.0
 
@@ -78,13 +80,14 @@ class TrackingStore:
         patience: seconds for which a call waits for a store that does not answer.
     """
 
-    def __init__(self, uri: str, patience: float = 120.0) -> None:
+    def __init__(self, uri: str, patience: float = PATIENCE) -> None:
         self.secrets = secrets_in(uri)
         self.public_uri = masked(uri)
         self.patience = min(patience, OPENING_PATIENCE)
         for noisy in ("mlflow.store.db.utils", "mlflow.store.tracking", "alembic"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
         self.uri = _checked(uri, self.public_uri)
+        self.given_up = False
         self.client: MlflowClient = self._open()
         self.patience = patience
 
@@ -96,21 +99,25 @@ class TrackingStore:
     def call(self, method: str, *args: Any, recover: Callable[[], Any] | None = None, **options: Any) -> Any:
         """Call a method of the client by its name; wait while the store is away, and give up after `patience` seconds.
 
+        A store that was given up is not waited for again before it answers: ten calls do not wait ten times.
         `recover` is asked before a repetition for what a lost answer may have been about, None if there is nothing.
         """
-        deadline, pause = time.monotonic() + self.patience, 0.2
+        deadline, pause = time.monotonic() + (0.0 if self.given_up else self.patience), 0.2
         failed = False
         while True:
             try:
                 with _settings():
                     if failed and recover is not None and (found := recover()) is not None:
                         return found
-                    return getattr(self.client, method)(*args, **options)
+                    answer = getattr(self.client, method)(*args, **options)
+                self.given_up = False
+                return answer
             except TrackingError:
                 raise
             except Exception as error:
                 passing = _passes(error, self.uri)
                 if not passing or time.monotonic() + pause > deadline:
+                    self.given_up = passing
                     waited = f" (for {self.patience:.0f} s)" if passing else ""
                     code = str(getattr(error, "error_code", ""))
                     raise TrackingError(self.public_uri, self.scrubbed(error) + waited, code) from None

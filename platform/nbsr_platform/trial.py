@@ -21,7 +21,7 @@ from nbsr_platform.options import to_plain
 from nbsr_platform.study import Study
 
 # Parts of the core that show results but do not make them.
-NOT_DECISIVE = {"figures.py"}
+NOT_DECISIVE = {"figures.py", "frontier_figure.py"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Trial:
         label: the model's name in the study; two labels may share a kind.
         data_fingerprint: hash of the data itself, so that changed files change the key.
         proposal: number of the search's proposal that this trial is, or None in a grid.
+        beside: folder of the study file, in which the domain's module may stand.
     """
 
     study: str
@@ -46,10 +47,11 @@ class Trial:
     evaluation: Mapping[str, Any]
     seed: int
     proposal: int | None = None
+    beside: str | None = None
 
     @cached_property
     def key(self) -> str:
-        """16 hex digits; the study's name, the label and who proposed the trial do not count."""
+        """16 hex digits; the study's name and place, the label and who proposed the trial do not count."""
         decisive = {
             "domain": self.domain,
             "data": self.data,
@@ -59,7 +61,7 @@ class Trial:
             "training": self.training,
             "evaluation": self.evaluation,
             "seed": self.seed,
-            "code": code_version(self.domain),
+            "code": code_version(self.domain, self.beside),
         }
         return hashlib.sha256(canonical(decisive).encode()).hexdigest()[:16]
 
@@ -84,17 +86,19 @@ def _plain(value: Any) -> Any:
 
 
 @cache
-def code_version(domain: str) -> str:
+def code_version(domain: str, beside: str | None = None) -> str:
     """Hash of the source that a trial runs: the core, and the domain's own package where that is somebody else's."""
     core = Path(nbsr_core.__file__).parent
     files = {f"core/{path.relative_to(core)}": path for path in core.rglob("*.py") if path.name not in NOT_DECISIVE}
     shipped = core / "domains"
+    found = find_domain(domain, beside)
+    involved = {domain, *found.builds_on, "base", "domain", "tabular", "__init__"}
     for name in [name for name in files if name.startswith("core/domains/")]:
-        # Of the shipped domains only the one in question counts: a change in vision does not undo medical's results.
+        # Of the shipped domains only those involved count: a change in vision does not undo medical's results.
         owner = Path(name).relative_to("core/domains").parts[0].removesuffix(".py")
-        if owner not in {domain, "base", "domain", "tabular", "__init__"} and (shipped / owner).exists():
+        if owner not in involved and (shipped / owner).exists():
             del files[name]
-    source = Path(inspect.getfile(type(find_domain(domain))))
+    source = Path(inspect.getfile(type(found)))
     files.setdefault(f"domain/{source.name}", source)
     digest = hashlib.sha256()
     for name in sorted(files):
@@ -104,13 +108,13 @@ def code_version(domain: str) -> str:
 
 def data_fingerprint(study: Study) -> str:
     """Hash of the study's data as seed 0 sees it: the splits of other seeds follow from the same source."""
-    return study.domain_object.load(study.data, 0).fingerprint()
+    return study.domain_object.fingerprint(study.data)
 
 
 def study_key(study: Study, fingerprint: str) -> str:
     """What makes a study the same study: all that is in it but where it runs, its data, and the code it runs."""
     content = {name: value for name, value in study.to_dict().items() if name != "resources"}
-    decisive = {"study": content, "data_fingerprint": fingerprint, "code": code_version(study.domain)}
+    decisive = {"study": content, "data_fingerprint": fingerprint, "code": code_version(study.domain, _place(study))}
     return hashlib.sha256(canonical(decisive).encode()).hexdigest()[:12]
 
 
@@ -144,4 +148,9 @@ def make_trial(
         evaluation=to_plain(study.evaluation),
         seed=seed,
         proposal=proposal,
+        beside=_place(study),
     )
+
+
+def _place(study: Study) -> str | None:
+    return None if study.folder is None else str(study.folder)

@@ -6,6 +6,7 @@ straight to a `Collector`, from which the driver takes them.
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import time
@@ -26,8 +27,9 @@ from nbsr_core.domains.domain import Signature, find_domain
 from nbsr_core.evaluation import EvaluationOptions
 from nbsr_core.learners import Execution, Learner
 from nbsr_core.training import EpochRecord, TrainingConfig, seed_everything
-from nbsr_platform.distributed import Team, run_distributed
+from nbsr_platform.distributed import run_distributed
 from nbsr_platform.options import from_plain
+from nbsr_platform.placement import Team
 from nbsr_platform.results import TrialResult
 from nbsr_platform.trial import Trial, canonical
 
@@ -35,7 +37,7 @@ from nbsr_platform.trial import Trial, canonical
 REPORT_SECONDS = 0.5
 
 
-@ray.remote(num_cpus=0, max_concurrency=4)
+@ray.remote(num_cpus=0, max_concurrency=4, max_restarts=-1, max_task_retries=-1)
 class Collector:
     """Takes finished results, and the epochs of trials on several workers; lives beside the driver."""
 
@@ -121,7 +123,7 @@ class TrialTrainable(tune.Trainable):  # type: ignore[misc]
 
 def run_trial(trial: Trial, device: str, execution: Execution | None = None) -> Iterator[EpochRecord | TrialResult]:
     """Train and judge a model: a record an epoch, at last the result. Deterministic given the trial."""
-    domain = find_domain(trial.domain)
+    domain = find_domain(trial.domain, trial.beside)
     splits = load_splits(trial)
     kind = domain.models[trial.kind]
     seed_everything(trial.seed)
@@ -157,14 +159,14 @@ def run_trial(trial: Trial, device: str, execution: Execution | None = None) -> 
 
 def load_splits(trial: Trial) -> Splits:
     """The trial's data; a warm worker keeps what it loaded last."""
-    return _load_splits(trial.domain, canonical(trial.data), trial.data_fingerprint, trial.seed)
+    return _load_splits(trial.domain, trial.beside, canonical(trial.data), trial.data_fingerprint, trial.seed)
 
 
 @lru_cache(maxsize=4)
-def _load_splits(domain: str, data: str, fingerprint: str, seed: int) -> Splits:
+def _load_splits(domain: str, beside: str | None, data: str, fingerprint: str, seed: int) -> Splits:
     import json
 
-    found = find_domain(domain)
+    found = find_domain(domain, beside)
     return found.load(from_plain(found.data, json.loads(data)), seed)
 
 
@@ -176,6 +178,7 @@ def environment(device: str = "cpu") -> dict[str, str]:
         "torch": torch.__version__,
         "ray": ray.__version__,
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "commit": _git_commit(),
     }
 

@@ -6,7 +6,7 @@ import csv
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,14 @@ def test_figures_that_are_no_numbers_are_null(tmp_path: Path) -> None:
     assert found["metrics"] == {"test/accuracy": 0.9, "test/ece": 0.05, "fast/eta": None, "test/x": None}
     assert found["warnings"] == ["mind the gap"]
     assert found["data"]["synthetic"] is True
+
+
+@pytest.mark.parametrize("eta", [float("inf"), float("-inf"), -3.5, None])
+def test_a_trial_from_the_store_has_the_key_it_had(eta: float | None) -> None:
+    trial = make_trial("mlp", evaluation={"eta": eta, "etas": [1.0, float("inf")], "audits": 3})
+    stored = TrialResult.from_json(TrialResult(trial.key, "finished", 1.0, trial=asdict(trial)).to_json())
+    assert Trial(**stored.trial).key == trial.key
+    assert stored.trial["evaluation"] == trial.evaluation
 
 
 def test_a_result_from_the_store_draws_like_a_fresh_one(nbsr: Recorded, tmp_path: Path) -> None:

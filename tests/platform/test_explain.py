@@ -83,6 +83,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
                 },
                 "bounded": {"kind": "nbsr", "hidden": [16], "experts": {"activation": "exp", "bound": 1.0001}},
                 "mlp": {"hidden": [8]},
+                "trees": {"kind": "xgboost", "n_estimators": 2, "max_depth": 3},
             },
         }
     )
@@ -146,6 +147,31 @@ def test_features_are_input_times_gradient_of_the_raw_belief(trained: Trained) -
     assert [feature.attribution for feature in told.features] == pytest.approx(expected[order].tolist(), rel=1e-4)
     assert {feature.state for feature in told.features} == {"present"}  # an absent symptom contributes nothing
     assert all(visit.features for visit in told.visits)
+
+
+def test_the_population_stands_beside_the_patient(trained: Trained, tmp_path: Path) -> None:
+    told = explain(trained.home, trained.trials["nbsr"].key, 4)
+    assert isinstance(told, Explanation)
+    population = told.population
+    assert population is not None
+    assert (population.trial, population.name) == (trained.trials["trees"].key, "trees seed 0")
+    assert sum(feature.value for feature in population.features) == pytest.approx(1.0)
+    shares = [feature.value for feature in population.features]
+    assert shares == sorted(shares, reverse=True)
+    first = population.features[0].name
+    assert population.rank(first) == 1
+    assert population.rank("no such symptom") is None
+    assert f"what trees seed 0 (trial {population.trial}) looks at over all samples" in told.text()
+    assert f"{told.features[0].name} {population.rank(told.features[0].name) or 'unused'}" in " ".join(
+        told.text().split()
+    )
+    assert told.to_json()["population"]["features"][0] == {"name": first, "value": shares[0]}
+    alone = trained.copy(tmp_path / "alone")
+    alone.rewrite("trees", trial={"seed": 7})
+    without = explain(alone.home, trained.trials["nbsr"].key, 4)
+    assert isinstance(without, Explanation)
+    assert without.population is None
+    assert "over all samples" not in without.text()
 
 
 def test_experts_at_their_limit_are_pointed_out(trained: Trained) -> None:
@@ -214,7 +240,7 @@ def test_unknown_and_ambiguous_keys_name_the_trials(trained: Trained, tmp_path: 
         explain(twin.home, key[:12], 0)
 
 
-@pytest.mark.parametrize("sample", [50, -1, 10**9, True, 1.0])
+@pytest.mark.parametrize("sample", [50, -1, 10**9, True])
 def test_a_sample_out_of_range_names_the_range(trained: Trained, sample: Any) -> None:
     with pytest.raises(InputError, match="from 0 to 49"):
         explain(trained.home, trained.trials["nbsr"].key, sample)
@@ -236,7 +262,7 @@ def test_what_has_changed_since_is_said(trained: Trained, tmp_path: Path, monkey
     (note,) = explain(damaged.home, key, 0).notes
     assert "data has changed" in note
     assert note in explain(damaged.home, key, 0).text()
-    monkeypatch.setattr(trial_module, "code_version", lambda domain: "another")
+    monkeypatch.setattr(trial_module, "code_version", lambda domain, beside: "another")
     (note,) = explain(trained.home, key, 0).notes
     assert "code has changed" in note
 
@@ -433,10 +459,10 @@ def test_fitted_and_wrapped_text_keeps_to_its_room(text: str, room: float, size:
 
 
 def test_inputs_without_names_are_named_by_their_place(trained: Trained) -> None:
-    from nbsr_platform.explain import _namer
+    from nbsr_core.attribution import feature_namer
 
     _, splits = rebuilt(trained, "nbsr")
     images = replace(splits, test=replace(splits.test, x=torch.zeros(50, 3, 4, 5)), feature_names=["pixels"])
-    assert _namer(images)(0) == "input [0, 0, 0]"
-    assert _namer(images)(3 * 4 * 5 - 1) == "input [2, 3, 4]"
-    assert _namer(splits)(1) == splits.feature_names[1]
+    assert feature_namer(images)(0) == "input [0, 0, 0]"
+    assert feature_namer(images)(3 * 4 * 5 - 1) == "input [2, 3, 4]"
+    assert feature_namer(splits)(1) == splits.feature_names[1]

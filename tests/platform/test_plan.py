@@ -13,8 +13,8 @@ import ray
 from nbsr_platform import estimates
 from nbsr_platform import plan as planning
 from nbsr_platform.estimates import Timing, Timings, duration, probe
-from nbsr_platform.execute import placement
 from nbsr_platform.paths import Home
+from nbsr_platform.placement import placement
 from nbsr_platform.plan import NEW_STORE, RAY_START, TEAM_START, Plan, plan, render
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.search import open_storage

@@ -2,79 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from mlflow import MlflowClient
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
-
-GRID = """
-name: tiny
-domain: medical
-data: {train_patients: 400, valid_patients: 300, test_patients: 200, draws: 1}
-seeds: 3
-training: {epochs: 3}
-models:
-  nbsr: {hidden: [32], experts: {activation: exp}, objective: {every_depth: 1.0, concept: 0.3}}
-  mlp: {hidden: [32]}
-"""
-SEARCH = """
-name: hunt
-domain: medical
-data: {train_patients: 300, valid_patients: 200, test_patients: 100, draws: 1}
-training: {epochs: 3}
-models:
-  nbsr: {hidden: [16], graph: {shape: uniform}}
-search:
-  trials: 8
-  objectives: {valid/accuracy: maximize, valid/fast/mean_depth: minimize}
-  sampler: {name: random, seed: 7}
-  pruner: none
-  space:
-    graph.width: {int: [2, 4]}
-    lambda: {float: [1.0e-5, 1.0e-2], log: true}
-    eta: frontier
-"""
-
-
-def nbsr(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "nbsr_platform.cli", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={**os.environ, **environment},
-    )
-
-
-def document(folder: Path, study: str, *more: str) -> dict[str, Any]:
-    done = nbsr("run", study, "--json", *more, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
-
-
-def recorded(folder: Path, run_id: str) -> dict[str, dict[str, float]]:
-    """Final test figures of every trial recorded under a study's run, by trial key; fails on doubles."""
-    client = MlflowClient(f"sqlite:///{folder / '.nbsr' / 'mlflow.db'}")
-    experiment = client.get_run(run_id).info.experiment_id
-    found: dict[str, dict[str, float]] = {}
-    for run in client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=1000):
-        key = run.data.tags["nbsr.trial_key"]
-        assert key not in found, f"{key} is recorded twice"
-        assert run.info.status == "FINISHED"
-        found[key] = {name: value for name, value in run.data.metrics.items() if name.startswith(("test/", "fast/"))}
-    return found
+from processes import GRID, NAPS, SEARCH, document, journal, nbsr, place, recorded
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +25,7 @@ def test_a_study_runs_from_file_to_table(grid: tuple[Path, dict[str, Any]]) -> N
         ("nbsr", "deep", 3),
         ("nbsr", "fast", 3),
         ("mlp", "", 3),
+        ("ceiling", "", 3),
     }
     for row in result["table"]:
         figure = row["metrics"]["accuracy"]
@@ -104,8 +38,8 @@ def test_a_study_runs_from_file_to_table(grid: tuple[Path, dict[str, Any]]) -> N
 
 
 def test_every_trial_is_recorded_once_with_comparable_figures(grid: tuple[Path, dict[str, Any]]) -> None:
-    folder, result = grid
-    runs = recorded(folder, result["run_id"])
+    _, result = grid
+    runs = recorded(result)
     assert len(runs) == 6
     assert all({"test/accuracy", "test/ece", "test/nll"} <= figures.keys() for figures in runs.values())
     client = MlflowClient(result["tracking_uri"])
@@ -117,12 +51,12 @@ def test_every_trial_is_recorded_once_with_comparable_figures(grid: tuple[Path, 
 
 def test_running_again_runs_nothing_and_records_nothing_twice(grid: tuple[Path, dict[str, Any]]) -> None:
     folder, result = grid
-    before = recorded(folder, result["run_id"])
+    before = recorded(result)
     again = document(folder, "tiny.yaml")
     assert again["trials"] == {"total": 6, "finished": 6, "reused": 6, "failed": 0, "pruned": 0}
     assert again["run_id"] == result["run_id"]
     assert again["table"] == result["table"]
-    assert recorded(folder, again["run_id"]) == before
+    assert recorded(again) == before
 
 
 def test_one_more_seed_runs_only_what_is_missing(grid: tuple[Path, dict[str, Any]]) -> None:
@@ -130,6 +64,18 @@ def test_one_more_seed_runs_only_what_is_missing(grid: tuple[Path, dict[str, Any
     more = document(folder, "tiny.yaml", "--set", "seeds=4")
     assert more["trials"]["total"] == 8
     assert more["trials"]["reused"] == 6
+
+
+def test_a_threshold_that_is_no_test_is_told_before_and_after(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(GRID.replace("seeds: 3", "seeds: 1"))
+    vacuous = ("--set", "evaluation.eta=-100")
+    told = nbsr("validate", "tiny.yaml", *vacuous, cwd=tmp_path)
+    assert told.returncode == 0
+    assert "prior over 41 classes, -110.3: every sample exits at depth 1" in told.stdout
+    done = nbsr("run", "tiny.yaml", *vacuous, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "prior over 41 classes, -110.3: every sample exits at depth 1" in done.stdout
+    assert "eta = -100 is no test" in done.stdout
 
 
 def test_a_failing_trial_is_reported_and_the_others_finish(tmp_path: Path) -> None:
@@ -143,6 +89,21 @@ def test_a_failing_trial_is_reported_and_the_others_finish(tmp_path: Path) -> No
     logs = list((tmp_path / ".nbsr" / "logs" / "tiny").iterdir())
     assert len(logs) == 1
     assert "Traceback" in logs[0].read_text()
+
+
+def test_a_domain_beside_the_study_file_works_from_any_folder(tmp_path: Path) -> None:
+    place(tmp_path / "mine", NAPS)
+    short = ("--set", "data.seconds=0", "--set", "seeds=1")
+    result = document(tmp_path, "mine/naps.yaml", *short, "--home", "results")
+    assert result["trials"]["finished"] == 2, "in Ray's workers too"
+    (nbsr_run,) = [
+        run.info.run_id
+        for run in MlflowClient(result["tracking_uri"]).search_runs(["1"])
+        if run.data.tags.get("nbsr.model") == "nbsr"
+    ]
+    told = nbsr("explain", nbsr_run, "--home", "results", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "Mid-Expert" in told.stdout
 
 
 @pytest.mark.parametrize(
@@ -162,83 +123,16 @@ def test_bad_input_is_one_clear_error(tmp_path: Path, arguments: tuple[str, ...]
     assert "Traceback" not in done.stderr
 
 
-def journal(folder: Path) -> optuna.Study:
-    (path,) = (folder / ".nbsr" / "searches").iterdir()
-    storage = JournalStorage(JournalFileBackend(str(path)))
-    (summary,) = optuna.get_all_study_summaries(storage)
-    return optuna.load_study(study_name=summary.study_name, storage=storage)
-
-
 def test_a_search_proposes_exactly_what_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "hunt.yaml").write_text(SEARCH)
     result = document(tmp_path, "hunt.yaml")
     assert result["trials"]["total"] == 8
     states = [trial.state.name for trial in journal(tmp_path).trials]
     assert states == ["COMPLETE"] * 8
-    assert len(recorded(tmp_path, result["run_id"])) == len(
-        {trial.user_attrs["nbsr.trial_key"] for trial in journal(tmp_path).trials}
-    )
+    assert len(recorded(result)) == len({trial.user_attrs["nbsr.trial_key"] for trial in journal(tmp_path).trials})
     again = document(tmp_path, "hunt.yaml")
     assert again["trials"]["reused"] == 8
     assert len(journal(tmp_path).trials) == 8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "text"), [("tiny", GRID), ("hunt", SEARCH)])
-@pytest.mark.timeout(900)
-def test_killed_at_any_moment_the_same_command_goes_on(tmp_path: Path, name: str, text: str) -> None:
-    calm, wild = tmp_path / "calm", tmp_path / "wild"
-    for folder in (calm, wild):
-        folder.mkdir()
-        (folder / f"{name}.yaml").write_text(text)
-    expected = document(calm, f"{name}.yaml")
-    chance = random.Random(3)
-    for _ in range(5):
-        with subprocess.Popen(
-            [sys.executable, "-m", "nbsr_platform.cli", "run", f"{name}.yaml"],
-            cwd=wild,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as driver:
-            try:
-                driver.wait(timeout=chance.uniform(3, 25))
-            except subprocess.TimeoutExpired:
-                driver.send_signal(signal.SIGKILL)
-        time.sleep(2)  # Ray's own processes notice that their driver is gone
-    result = document(wild, f"{name}.yaml")
-    assert result["trials"]["total"] == expected["trials"]["total"]
-    assert result["trials"]["failed"] == 0
-    assert sorted(map(json.dumps, result["table"])) == sorted(map(json.dumps, expected["table"]))
-    assert recorded(wild, result["run_id"]) == recorded(calm, expected["run_id"])
-    if name == "hunt":
-        assert [trial.state.name for trial in journal(wild).trials] == ["COMPLETE"] * 8
-        assert [trial.params for trial in journal(wild).trials] == [trial.params for trial in journal(calm).trials]
-
-
-@pytest.mark.slow
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None:
-    (tmp_path / "tiny.yaml").write_text(GRID.replace("epochs: 3", "epochs: 40"))
-    with subprocess.Popen(
-        [sys.executable, "-m", "nbsr_platform.cli", "run", "tiny.yaml"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as driver:
-        trials = tmp_path / ".nbsr" / "trials"
-        until = time.monotonic() + 120
-        while not (trials.exists() and any(not p.name.startswith(".") for p in trials.iterdir())):
-            assert time.monotonic() < until
-            time.sleep(0.2)
-        driver.send_signal(signal.SIGINT)
-        output, errors = driver.communicate(timeout=60)
-    assert driver.returncode == 130, output + errors
-    assert "run tiny.yaml" in output
-    assert "Traceback" not in output + errors
-    kept = sum(not path.name.startswith(".") for path in trials.iterdir())
-    assert document(tmp_path, "tiny.yaml")["trials"]["reused"] >= kept >= 1
 
 
 @pytest.mark.slow

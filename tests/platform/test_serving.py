@@ -121,6 +121,8 @@ def test_the_operating_point_of_a_trial_is_kept(nbsr: Trained) -> None:
     for never in (float("-inf"), None):
         assert ModelConfig.of(nbsr.trial, replace(nbsr.result, metrics={"fast/eta": never})).eta is None
     assert ModelConfig.of(nbsr.trial, replace(nbsr.result, metrics={})).eta is None
+    always = replace(nbsr.trial, evaluation={**nbsr.trial.evaluation, "eta": float("inf")})
+    assert ModelConfig.of(always, replace(nbsr.result, metrics={})).eta == sys.float_info.max
     assert ModelConfig.from_json(config.to_json()) == replace(config, options=json.loads(config.to_json())["options"])
 
 

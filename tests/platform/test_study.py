@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import math
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import torch
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from nbsr_platform import trial as trial_module
+from nbsr_platform.advice import warnings
 from nbsr_platform.documents import dump, parse
 from nbsr_platform.options import from_plain, to_plain
 from nbsr_platform.problems import StudyError
-from nbsr_platform.study import Collection, Resources, Study, load, warnings
+from nbsr_platform.study import Collection, Resources, Study, load
+from nbsr_platform.trial import grid
 
+from nbsr_core.domains import domain as domain_module
 from nbsr_core.domains import tabular
-from nbsr_core.domains.base import Splits
-from nbsr_core.domains.domain import Domain, ModelKind
+from nbsr_core.domains.base import Split, Splits
+from nbsr_core.domains.domain import SHIPPED, Domain, ModelKind
 from nbsr_core.errors import InputError
 from nbsr_core.experts import ExpertSpec
 from nbsr_core.training.config import TrainingConfig
+
+DOMAINS = ", ".join(SHIPPED)
 
 
 @dataclass(frozen=True)
@@ -65,10 +74,19 @@ class Toy(Domain):
         "mlp": ModelKind("baseline", tabular.MlpOptions, no_build),
         "wide": ModelKind("baseline", Wide, no_build),
     }
-    class_names = ("a", "b", "c")
 
     def load(self, data: Any, seed: int) -> Splits:
         raise AssertionError("reading a study loads no data")
+
+
+class Loaded(Toy):
+    """With data, of three classes."""
+
+    def load(self, data: ToyData, seed: int) -> Splits:
+        if data.folder is not None:
+            raise InputError(f"no data in {data.folder}")
+        part = Split(torch.zeros(3, 2), torch.arange(3))
+        return Splits(part, part, part, ("a", "b", "c"), ("x", "y"), "nowhere", synthetic=True)
 
 
 class Bare(Domain):
@@ -100,7 +118,7 @@ def complaints(text: str, *overrides: str) -> list[str]:
 HEAD = f"name: toy\ndomain: {__name__}:Toy\n"
 ONE = HEAD + "models:\n  nbsr:\n"
 SEARCH = ONE + "search: {trials: 4, objectives: {valid/accuracy: maximize}, space: "
-TOP_KEYS = "name, question, domain, data, seeds, training, evaluation, models, resources, search"
+TOP_KEYS = "name, question, domain, data, seeds, training, evaluation, models, paper, resources, search, variants"
 
 FULL = f"""\
 name: toy-search
@@ -337,29 +355,29 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "no domain": (
         "name: a\nmodels: {nbsr: }\n",
-        ["study.yaml:1: domain: is missing: expected one of iris, medical, or package.module:ClassName"],
+        [f"study.yaml:1: domain: is missing: expected one of {DOMAINS}, or package.module:ClassName"],
     ),
     "misspelt domain": (
         "name: a\ndomain: medcal\nmodels: {nbsr: }\n",
         [
-            "study.yaml:2: domain: expected one of iris, medical, or package.module:ClassName, got 'medcal'; "
+            f"study.yaml:2: domain: expected one of {DOMAINS}, or package.module:ClassName, got 'medcal'; "
             "did you mean 'medical'?"
         ],
     ),
     "domain is a list": (
         "name: a\ndomain: [iris]\nmodels: {nbsr: }\n",
-        ["study.yaml:2: domain: expected one of iris, medical, or package.module:ClassName, got ['iris']"],
+        [f"study.yaml:2: domain: expected one of {DOMAINS}, or package.module:ClassName, got ['iris']"],
     ),
     "domain cannot be imported": (
         "name: a\ndomain: no_such_package.mine:Domain\nmodels: {nbsr: }\n",
         [
             "study.yaml:2: domain: cannot import 'no_such_package.mine' (No module named 'no_such_package'), "
-            "got 'no_such_package.mine:Domain'; is it installed, or on PYTHONPATH?"
+            "got 'no_such_package.mine:Domain'; is it installed, beside the study file, or on PYTHONPATH?"
         ],
     ),
     "domain class is missing": (
         f"name: a\ndomain: {__name__}:Toi\nmodels: {{nbsr: }}\n",
-        [f"study.yaml:2: domain: module '{__name__}' has no 'Toi', got '{__name__}:Toi'"],
+        [f"study.yaml:2: domain: module '{__name__}' ({__file__}) has no 'Toi', got '{__name__}:Toi'"],
     ),
     "domain is no domain": (
         f"name: a\ndomain: {__name__}:ToyData\nmodels: {{nbsr: }}\n",
@@ -815,7 +833,7 @@ class TestCollections:
 
     def test_study_load_wants_one_study(self) -> None:
         self.members()
-        with pytest.raises(StudyError, match=r"^all.yaml: is a collection of studies, not one study"):
+        with pytest.raises(StudyError, match=r"^all.yaml: holds several studies, not one"):
             Study.load("all.yaml")
 
     def test_both_kinds_at_once(self) -> None:
@@ -876,11 +894,20 @@ class TestWarnings:
 
     def test_a_vacuous_threshold(self) -> None:
         # The entropy of Dirichlet(1, 1, 1) is -log 2.
-        assert warnings(Study.load(write(ONE + "evaluation: {eta: -0.70}\n"))) == []
-        (warning,) = warnings(Study.load(write(ONE + "  mlp:\nevaluation: {eta: -0.69}\n")))
+        one = ONE.replace(":Toy", ":Loaded")
+        assert warnings(Study.load(write(one + "evaluation: {eta: -0.70}\n"))) == []
+        (warning,) = warnings(Study.load(write(one + "  mlp:\nevaluation: {eta: -0.69}\n")))
         assert warning == (
-            "evaluation.eta: -0.69 is above the entropy of nbsr's prior over 3 classes: every sample exits at depth 1"
+            "evaluation.eta: -0.69 is above the entropy of nbsr's prior over 3 classes, -0.7: "
+            "every sample exits at depth 1"
         )
+        assert warnings(Study.load(write(one + "evaluation: {eta: -0.69}\ndata: {folder: nowhere}\n"))) == []
+
+    @pytest.mark.parametrize(("eta", "vacuous"), [(-100, True), (-111, False), (math.inf, True)])
+    def test_a_vacuous_threshold_of_a_shipped_domain(self, eta: float, vacuous: bool) -> None:
+        study = {"name": "a", "domain": "medical", "models": {"nbsr": {}}, "evaluation": {"eta": eta}}
+        said = warnings(Study.from_dict(study))
+        assert [("41 classes, -110.3" in warning) for warning in said] == [True] * vacuous
 
     def test_a_search_that_looks_at_the_test_split(self) -> None:
         text = SEARCH.replace("valid/", "test/") + "{lambda: {float: [0, 1]}}}\n"
@@ -894,3 +921,66 @@ class TestWarnings:
             "search.space.density.quantile: its condition on a fixed option never holds, so it is never sampled",
             "search.pruner: 40 warm-up epochs of 40 leave nothing to prune",
         ]
+
+
+MODULE = """
+from nbsr_platform_test_words import WORDS
+from nbsr_core.domains.iris import Iris
+
+class Flowers(Iris):
+    name = WORDS
+"""
+
+
+class TestModulesBesideTheFile:
+    """A domain's module may stand beside the study file, whatever folder `nbsr` is started in."""
+
+    @pytest.fixture(autouse=True)
+    def _path_as_before(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setattr(domain_module, "_beside", set())
+        known = set(sys.modules)
+        yield
+        for name in set(sys.modules) - known:
+            del sys.modules[name]
+
+    def study(self, folder: str, module: str = "nbsr_platform_test_flowers") -> str:
+        write(MODULE, f"{folder}/{module}.py")
+        write(f"WORDS = {folder!r}\n", f"{folder}/nbsr_platform_test_words.py")
+        return write(f"name: mine\ndomain: {module}:Flowers\nmodels: {{nbsr: }}\n", f"{folder}/study.yaml")
+
+    def test_it_is_found_with_what_it_imports(self) -> None:
+        study = Study.load(self.study("mine"))
+        assert study.domain_object.name == "mine"
+        (trial,) = grid(study, "abc")
+        assert trial.beside == str(Path("mine").absolute())
+        assert trial.key == replace(trial, beside=str(Path().absolute())).key, "where it stands does not count"
+
+    def test_its_code_counts(self) -> None:
+        (trial,) = grid(Study.load(self.study("mine")), "abc")
+        before = trial.key
+        write(MODULE + "# changed\n", "mine/nbsr_platform_test_flowers.py")
+        trial_module.code_version.cache_clear()
+        assert replace(trial).key != before
+
+    def test_what_is_installed_goes_first(self) -> None:
+        with pytest.raises(StudyError, match=r"module 'json' \(.*json.__init__.py\) has no 'Flowers'"):
+            Study.load(self.study("mine", "json"))
+        import optuna
+
+        write("raise AssertionError('hides what is installed')", "mine/optuna.py")
+        Study.load(self.study("mine"))
+        assert importlib.reload(optuna).create_study
+
+    def test_two_of_one_name_are_not_mixed_up(self) -> None:
+        Study.load(self.study("mine"))
+        words = "domain module 'nbsr_platform_test_flowers' stands in .*mine and in .*yours: rename one of them"
+        with pytest.raises(StudyError, match=words):
+            Study.load(self.study("yours"))
+
+    def test_a_study_in_another_folder_does_not_see_it(self) -> None:
+        Path("mine").mkdir()
+        path = self.study("yours")
+        write(Path(path).read_text(), "mine/study.yaml")
+        with pytest.raises(StudyError, match="cannot import 'nbsr_platform_test_flowers'"):
+            Study.load("mine/study.yaml")

@@ -7,8 +7,6 @@ import logging
 import math
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -24,10 +22,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nbsr_platform.paper import Paper
 from nbsr_platform.paths import Home
 from nbsr_platform.tracking import PARENT, Tracker
 from nbsr_platform.tracking_names import experiment_name, metric_name, trial_figures, trial_parameters
 from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked
+from processes import closed_port, server
 from toys import ToyStudy, flat_trial, make_trial, store_uri
 
 from nbsr_core.errors import InputError
@@ -66,6 +66,17 @@ def text_of(tracker: Tracker, run_id: str, name: str, folder: Path) -> str:
 
 
 # --- what is recorded ---------------------------------------------------------------------------------------------
+
+
+def test_published_figures_are_tags_of_the_study(tracker: Tracker) -> None:
+    paper = Paper("Table 1, one seed", {"mlp": {"accuracy": 0.9762}, "nbsr fast": {"mean_depth": 1.0}})
+    tags = tracker.client.get_run(tracker.study_run(replace(STUDY, paper=paper), "abc")).data.tags
+    published = {name: value for name, value in tags.items() if "paper" in name}
+    assert published == {
+        "nbsr.paper.source": "Table 1, one seed",
+        "nbsr.paper.mlp.accuracy": "0.9762",
+        "nbsr.paper.nbsr.fast.mean_depth": "1",
+    }
 
 
 def test_a_study_has_one_run_that_is_opened_again(tracker: Tracker, uri: str, tmp_path: Path) -> None:
@@ -442,6 +453,34 @@ def test_patience_ends(uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest
     assert len([r for r in caplog.records if "waiting" in r.message]) == 1, "said once, not at every attempt"
 
 
+def test_a_store_that_was_given_up_is_waited_for_again_only_after_it_answered(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = Tracker(uri, patience=0.5)
+    calls = lose(tracker, monkeypatch, "get_run", 5, after=False, text="database is locked")
+    with pytest.raises(TrackingError):
+        tracker.store.call("get_run", "x")
+    waited = calls[0]
+    assert waited > 1
+    with pytest.raises(TrackingError):
+        tracker.store.call("get_run", "x")
+    assert calls[0] == waited + 1
+    parent = tracker.study_run(STUDY, "abc")
+    calls[0] = 4
+    assert tracker.store.call("get_run", parent).info.run_id == parent
+
+
+def test_a_create_whose_answer_was_lost_is_found_after_giving_up(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = Tracker(uri, patience=0.0)
+    parent = tracker.study_run(STUDY, "abc")
+    lose(tracker, monkeypatch, "create_run", 1, after=True, text="database is locked")
+    with pytest.raises(TrackingError):
+        tracker.record(parent, *flat_trial(), None, with_artifacts=False)
+    tracker.record(parent, *flat_trial(), None, with_artifacts=False)
+    (run,) = children(tracker, parent)
+    assert run.info.status == "FINISHED"
+
+
 @pytest.mark.parametrize("text", ["database or disk is full", "attempt to write a readonly database"])
 def test_what_does_not_pass_is_not_waited_for(tracker: Tracker, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     calls = lose(
@@ -495,12 +534,6 @@ def stranger() -> Iterator[int]:
         finally:
             server.shutdown()
             thread.join()
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize(
@@ -667,26 +700,6 @@ def test_kill_9_while_the_tables_are_made_leaves_a_store_that_opens(tmp_path: Pa
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), "and says nothing"
     assert Tracker(f"sqlite:///{file}").study_run(STUDY, "abc")
-
-
-@contextmanager
-def server(folder: Path, port: int) -> Iterator[str]:
-    """A real MLflow server on loopback; it and its workers are killed at the end, without warning."""
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "kept")]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, cwd=folder, start_new_session=True, **quiet)
-    try:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @pytest.mark.slow

@@ -135,7 +135,7 @@ def alive(process: int) -> bool:
 def test_on_ctrl_c_the_server_and_its_children_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: bool) -> None:
     """Also where they do not listen to it; and nobody else is touched."""
     home, _ = filled(tmp_path)
-    monkeypatch.setattr(ui, "ENDING_SECONDS", 0.5)
+    monkeypatch.setattr(ui, "ENDING_SECONDS", 2.0)
     before = f"""
     if {deaf}:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from nbsr_platform.paper import Paper
 from nbsr_platform.results import TrialResult
 from nbsr_platform.tracking import Tracker
 from nbsr_platform.trial import Trial
@@ -68,6 +69,7 @@ class ToyStudy:
     question: str | None = "Which toy is best?"
     domain: str = "toys:Toy"
     seeds: tuple[int, ...] = (0, 1)
+    paper: Paper | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
     def to_yaml(self) -> str:

@@ -1,0 +1,69 @@
+"""Work that a domain wants done once before trials start (a frozen backbone's features), in parallel on Ray.
+
+The results are files that the domain keeps: a run that was killed goes on with what is missing, and a second study on
+the same data finds all of it. On a cluster of several machines the domain's cache must lie on a disk that all see.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import ray
+import torch
+from rich.console import Console
+
+from nbsr_core.domains.domain import Work, find_domain
+from nbsr_platform.options import from_plain, to_plain
+from nbsr_platform.study import Study
+from nbsr_platform.trial import canonical
+
+PLAIN_SECONDS = 5.0
+
+
+@lru_cache(maxsize=1)
+def _works(domain: str, beside: Path | None, data: str) -> Sequence[Work]:
+    """The same list in every process; it is made of the study's options rather than sent, since it may be large."""
+    found = find_domain(domain, beside)
+    return found.prepare(from_plain(found.data, json.loads(data)))
+
+
+@ray.remote(max_retries=3)  # type: ignore[untyped-decorator]
+def _run(domain: str, beside: Path | None, data: str, index: int, threads: int) -> int:
+    torch.set_num_threads(threads)
+    work = _works(domain, beside, data)[index]
+    if not work.done:
+        work.run()
+    return work.size
+
+
+def prepare(study: Study, console: Console) -> int:
+    """Do what is not yet done, one piece a worker at a time; needs a running Ray. Returns how many pieces that were."""
+    where = (study.domain, study.folder, canonical(to_plain(study.data)))
+    works = _works(*where)
+    todo = [index for index, work in enumerate(works) if not work.done]
+    if not todo:
+        return 0
+    resources = study.resources
+    gpus = min(resources.gpus_per_worker, 1) if ray.cluster_resources().get("GPU", 0) else 0
+    task = _run.options(num_cpus=resources.cpus_per_worker, num_gpus=gpus)
+    pending = [task.remote(*where, index, resources.cpus_per_worker) for index in todo]
+    total, done, began = sum(works[index].size for index in todo), 0, time.monotonic()
+    said = 0.0
+    try:
+        while pending:
+            ready, pending = ray.wait(pending, timeout=PLAIN_SECONDS)
+            done += sum(ray.get(ready))
+            elapsed = time.monotonic() - began
+            if elapsed - said > PLAIN_SECONDS or not pending:
+                said = elapsed
+                left = f", about {elapsed / done * (total - done):.0f} s left" if 0 < done < total else ""
+                pace = f", {done / elapsed:.0f} a second" if done else ""
+                console.print(f"{study.name}: prepared {done:,} of {total:,} rows{pace}{left}", highlight=False)
+    finally:
+        for waiting in pending:
+            ray.cancel(waiting)
+    return len(todo)

@@ -1,0 +1,132 @@
+"""Where a search keeps its proposals: a journal file here, a database on a cluster; both outlive a crash.
+
+A journal whose last line was cut off is good up to that line. A database that restarts is waited for: what was under
+way is simply done again, so each step that is repeated must not mind having been done before.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy
+import sqlalchemy.exc
+from optuna.exceptions import StorageInternalError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+
+from nbsr_core.errors import InputError, NbsrError
+from nbsr_platform.paths import Home
+from nbsr_platform.tracking_store import HIDDEN, masked, secrets_in
+
+logger = logging.getLogger("nbsr.search")
+
+# Seconds for which a database that was there is waited for, and in which a new one must answer.
+PATIENCE, OPENING_PATIENCE = 120.0, 10
+LONGEST_PAUSE = 5.0
+EXPECTED = "postgresql+psycopg://user@host:port/name or another URL that SQLAlchemy knows"
+
+T = TypeVar("T")
+
+
+class SearchStorageError(NbsrError, RuntimeError):
+    """The database of a search was lost."""
+
+
+def open_storage(home: Home, study: str, url: str | None = None) -> BaseStorage:
+    """A journal file in the store, safe for parallel writers; a database (Postgres, say) where a URL is given."""
+    if url is not None:
+        return _open_database(url)
+    path = home.search_journal(study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def cut_to_last_good_line(journal: Path) -> None:
+    """Drop what a crash left half-written at the end: Optuna would write on behind it and never read it again.
+
+    For the one who runs the study only: to a reader, a line that is just being written looks the same.
+    """
+    if not journal.exists():
+        return
+    lines = journal.read_bytes().splitlines(keepends=True)
+    good = len(lines)
+    while good and not _is_good(lines[good - 1]):
+        good -= 1
+    if good < len(lines):
+        keep = sum(map(len, lines[:good]))
+        logger.warning("%s: its end was damaged; going on from the last good of %d lines", journal, good)
+        with journal.open("r+b") as file:
+            file.truncate(keep)
+
+
+def _is_good(line: bytes) -> bool:
+    try:
+        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _open_database(url: str) -> RDBStorage:
+    try:
+        parsed = sqlalchemy.make_url(url)
+        arguments = {"connect_timeout": OPENING_PATIENCE} if parsed.get_backend_name() == "postgresql" else {}
+        options = {"pool_pre_ping": True, "connect_args": arguments}
+        # Of several who open a new database at once, one makes the tables and the others fail on them once.
+        return patiently(lambda: RDBStorage(url, options), seconds=float(OPENING_PATIENCE), also=SOMEBODY_WAS_QUICKER)
+    except (SearchStorageError, sqlalchemy.exc.SQLAlchemyError, StorageInternalError, ImportError, ValueError) as error:
+        raise InputError(
+            f"cannot open search storage {masked(url)!r}: {_scrubbed(error, url)}; give {EXPECTED}"
+        ) from None
+
+
+AWAY = (StorageInternalError, sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError, ConnectionError)
+SOMEBODY_WAS_QUICKER = (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError)
+
+
+def patiently(
+    action: Callable[[], T],
+    *,
+    before_retry: Callable[[], object] = lambda: None,
+    seconds: float | None = None,
+    also: tuple[type[Exception], ...] = (),
+) -> T:
+    """What the action gives; repeated while the database is away.
+
+    Args:
+        action: something that may be done twice.
+        before_retry: looks up what a lost answer may have been about.
+        seconds: how long to wait; `PATIENCE` unless told.
+        also: further errors that pass.
+    """
+    deadline, pause, failed = time.monotonic() + (PATIENCE if seconds is None else seconds), 0.2, False
+    passing: tuple[type[BaseException], ...] = (*AWAY, *also)
+    while True:
+        try:
+            if failed:
+                before_retry()
+            return action()
+        except passing as error:
+            if time.monotonic() + pause > deadline:
+                raise SearchStorageError(f"the search's database was lost: {_first_line(error)}") from None
+            if not failed:
+                logger.warning("the search's database does not answer; waiting for it")
+            failed = True
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _first_line(error: BaseException) -> str:
+    cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
+    return next((line.strip()[:300] for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+
+
+def _scrubbed(error: BaseException, url: str) -> str:
+    text = _first_line(error)
+    for secret in secrets_in(url):
+        text = text.replace(secret, HIDDEN)
+    return text
