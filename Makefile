@@ -13,10 +13,10 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,vision]'
 	@touch $@
 
-quickstart: install ## a few minutes: Iris and medical studies, the comparison, a report
+quickstart: install ## a few minutes: a small study of every domain, the comparison, a report
 	$(BIN)/nbsr run studies/quickstart.yaml
 
 ui: install ## MLflow on what was found
@@ -43,6 +43,7 @@ format: install
 bench: install ## ratios measured side by side; see docs/benchmarks.md
 	$(BIN)/python -m benchmarks.walk
 	$(BIN)/python -m benchmarks.sweep
+	$(BIN)/python -m benchmarks.report
 
 clean: ## all that was generated, the environment included
 	rm -rf $(VENV) .nbsr out .pytest_cache .mypy_cache .ruff_cache .hypothesis
