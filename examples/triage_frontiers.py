@@ -25,6 +25,7 @@ from nbsr_core.metrics import seed_interval
 COSTS = (12.5, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0, 50.0, 60.0, 80.0, 125.0)
 FIGURES = (
     "noise_draws/accuracy",
+    "noise_draws/peak",
     "noise_draws/area",
     "noise_draws/cost_at_peak_1",
     "noise_draws/cost_at_peak_5",

@@ -52,10 +52,10 @@ class Frontier:
     def cheapest(
         self, max_accuracy_loss: float, spent: Spent = "mean_depth", *, max_nll_loss: float | None = None
     ) -> float:
-        """The threshold at which least is spent while accuracy falls by no more than this below full depth.
+        """The threshold at which least is spent while accuracy falls by no more than this below the peak.
 
-        With `max_nll_loss` it is the NLL that may rise by no more than so many nats instead: right where the best guess
-        is wrong most of the time anyway, as in language.
+        With `max_nll_loss` it is the NLL that may rise by no more than so many nats above the best one instead: right
+        where the best guess is wrong most of the time anyway, as in language.
 
         Choose it on a validation split; a threshold chosen on test data says nothing about new data. -inf (never
         exit) where even the strictest exit costs more.
@@ -64,8 +64,12 @@ class Frontier:
 
     @property
     def peak(self) -> float:
-        """Accuracy where nothing stops early."""
-        return float(self.accuracy[self.mean_depth.argmax()])
+        """The best accuracy at any threshold.
+
+        Most often that of never stopping, but not always: experts that training seldom reached can spoil the end of a
+        walk, and what they cost must not count as a saving.
+        """
+        return float(self.accuracy.max())
 
     def cost_within(self, max_accuracy_loss: float) -> float:
         """Least mean cost at which accuracy is no more than this below the peak."""
@@ -89,7 +93,7 @@ class Frontier:
         figure = self.mean_depth if spent == "mean_depth" else self.mean_cost
         good = self.accuracy >= self.peak - loss
         if max_nll_loss is not None:
-            good = self.nll <= float(self.nll[self.mean_depth.argmax()]) + max_nll_loss
+            good = self.nll <= float(self.nll.min()) + max_nll_loss
         allowed = good.nonzero().squeeze(1)
         return int(allowed[figure[allowed].argmin()])
 

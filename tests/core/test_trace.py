@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import fields
 from functools import cache
 from itertools import pairwise
@@ -300,11 +301,12 @@ def test_the_cheapest_threshold_is_the_shallowest_that_loses_no_more_than_allowe
         trace = model(x)
     y = torch.where(torch.rand(60) < 0.5, trace.exit(None).label, torch.randint(CLASSES, (60,)))
     frontier = trace.frontier(y)
-    full = float((trace.exit(None).label == y).double().mean())
+    best = max(float((trace.exit(eta).label == y).double().mean()) for eta in frontier.eta.tolist())
+    assert frontier.peak == best >= float((trace.exit(None).label == y).double().mean())
     eta = frontier.cheapest(loss)
     chosen = trace.exit(eta)
-    assert float((chosen.label == y).double().mean()) >= full - loss
-    allowed = [row["mean_depth"] for row in frontier.rows() if row["accuracy"] >= full - loss]
+    assert float((chosen.label == y).double().mean()) >= best - loss
+    allowed = [row["mean_depth"] for row in frontier.rows() if row["accuracy"] >= best - loss]
     assert float(chosen.depth.double().mean()) == min(allowed)
 
 
@@ -315,6 +317,20 @@ def test_never_exiting_is_the_cheapest_where_every_exit_costs_too_much() -> None
     assert int(wrong_before_the_end.sum()) > 2
     picky = model(x[wrong_before_the_end])
     assert picky.frontier(picky.exit(None).label).cheapest(0.0) == float("-inf")
+
+
+def test_an_end_that_spoils_the_walk_is_no_measure_of_what_may_be_lost() -> None:
+    frontier = nbsr.Frontier(
+        eta=torch.tensor([-math.inf, -3.0, -2.0, -1.0], dtype=torch.float64),
+        accuracy=torch.tensor([0.7, 0.91, 0.905, 0.7], dtype=torch.float64),
+        nll=torch.tensor([0.9, 0.4, 0.41, 0.8], dtype=torch.float64),
+        mean_depth=torch.tensor([5.0, 3.0, 2.0, 1.0], dtype=torch.float64),
+        mean_cost=torch.tensor([125.0, 40.0, 28.0, 10.0], dtype=torch.float64),
+        exited=torch.tensor([0.0, 0.8, 0.9, 1.0], dtype=torch.float64),
+    )
+    assert frontier.cheapest(0.01) == -2.0
+    assert frontier.cheapest(0.0, max_nll_loss=0.005) == -3.0
+    assert frontier.cost_within(0.01) == 28.0
 
 
 def test_a_threshold_that_the_prior_passes_is_recognised() -> None:
