@@ -27,6 +27,7 @@ from torch import Tensor
 MACS_PER_CALL = 500_000
 # What counting rows, sorting and placing them costs, in multiply-adds: a wide product may waste as much.
 MACS_PER_PLACING = 1_500_000
+MOST_WIDE_ROWS = 128  # a wide product keeps every slot's output for a moment: memory must not grow with batch x slots
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Layout:
         rows = slots.shape[0]
         if num_slots == 1:
             return Layout.single(rows)
-        if (num_slots - 1) * rows * macs_per_row <= MACS_PER_PLACING:
+        if rows <= MOST_WIDE_ROWS and (num_slots - 1) * rows * macs_per_row <= MACS_PER_PLACING:
             first = torch.arange(0, rows * num_slots, num_slots, device=slots.device)
             return Layout(None, range(num_slots), (), own=first.add_(slots))
         # NumPy and plain lists take these tiny steps in a tenth of torch's time, and the counts are needed here anyway.
