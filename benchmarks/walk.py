@@ -4,7 +4,8 @@
 
 Shape: the paper's medical one (132 -> 128 -> 128 backbone, K = 41), graph of 4 + 4 nodes in which every mid can reach
 every leaf, so that the second level routes too. "Fast" exits at depth 1 (eta is one nat above the highest entropy
-there: the test is done for all samples, and all pass); "Deep" walks to the leaves without a test.
+there: the test is done for all samples, and all pass); "Deep" walks to the leaves without a test. Walks are spread over
+all nodes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,18 @@ def backbone() -> nn.Sequential:
 def routed(graph: nbsr.DecisionGraph, activation: str = "softplus") -> nbsr.NBSR:
     spec = nbsr.ExpertSpec(activation=activation)  # type: ignore[arg-type]
     return nbsr.NBSR(backbone(), graph, CLASSES, ORACLE, experts=spec, router=nbsr.RouterSpec(hidden=(HIDDEN,)))
+
+
+@torch.no_grad()
+def spread_walks(model: nbsr.NBSR, x: Tensor) -> None:
+    """Centre every router on its rows: an untrained one favours one child, and a batch at one node is not a walk."""
+    for level, (routers, nodes) in enumerate(zip(model.routers, model.graph.levels, strict=False)):
+        trace = model.eval()(x)
+        assert routers.bank is not None
+        bias = routers.bank.layers[-1].bias
+        assert bias is not None
+        for slot, node in enumerate(nodes):
+            bias[slot] -= trace.steps[level].logits[trace.nodes[level] == node].mean(0)
 
 
 def mac_limits() -> dict[str, float]:
@@ -59,6 +72,7 @@ def compare(batch: int, budget: float) -> tuple[dict[str, Timing], dict[str, Tim
     flat = nn.Sequential(backbone(), nn.Linear(ORACLE, CLASSES))
     model = routed(nbsr.DecisionGraph.layered([4, 4]))
     objective = nbsr.Objective()
+    spread_walks(model, x)
 
     @torch.inference_mode()
     def predict_flat() -> Tensor:

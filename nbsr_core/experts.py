@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nbsr_core._modules import ModulesOf
+from nbsr_core.arranged import Arranged
 from nbsr_core.dispatch import Layout, StackedLinear, network_parameters, stacked_network
 from nbsr_core.errors import InputError
 from nbsr_core.routing import check_choice
@@ -100,14 +101,7 @@ class ExpertBank(nn.Module):
         self.spec = spec
         sizes = (oracle_dim, *spec.hidden, num_classes)
         self.layers = ModulesOf[StackedLinear](StackedLinear(slots, a, b, bias=spec.bias) for a, b in pairwise(sizes))
-
-    @property
-    def macs(self) -> int:
-        return sum(layer.macs for layer in self.layers)
-
-    @property
-    def slots(self) -> int:
-        return self.layers[0].slots
+        self.slots, self.macs = slots, sum(layer.macs for layer in self.layers)
 
     def parameters_by_kind(self) -> tuple[list[Tensor], list[Tensor | None]]:
         """Weights and biases, as `nbsr_core.dispatch` takes them."""
@@ -122,7 +116,7 @@ class ExpertBank(nn.Module):
         """Evidence of all experts for all rows (soft routing)."""
         if not self.spec.hidden:
             return self.spec.activate(self.layers[0].every_slot(h))
-        alone = [Layout(None, (slot,), (0, h.shape[0])) for slot in range(self.layers[0].slots)]
+        alone = [Layout.single(h.shape[0], slot) for slot in range(self.slots)]
         return torch.stack([self(h, layout) for layout in alone], dim=1)
 
 
@@ -145,25 +139,24 @@ class LevelExperts(nn.Module):
             ExpertBank(int((bank_of_node == i).sum()), oracle_dim, num_classes, spec) for i, spec in enumerate(distinct)
         )
 
-    @property
-    def macs(self) -> int:
-        """Multiply-adds for one row at the dearest expert."""
-        return max(bank.macs for bank in self.banks)
-
-    def forward(self, h: Float[Tensor, "B d"], position: Int[Tensor, " B"], layout: Layout) -> Float[Tensor, "B K"]:
-        """Evidence of each row's own expert; `position` is the node's place in its level, `layout` follows it."""
+    def arrange(self, h: Float[Tensor, "B d"], position: Int[Tensor, " B"]) -> list[Arranged]:
+        """The rows of each bank; `position` says where in the level each row stands."""
         if len(self.banks) == 1:
-            return self.banks[0].forward(h, layout)
-        bank_of_row = self.bank_of_node[position]
-        parts, rows_of_parts = [], []
-        for index, bank in enumerate(self.banks):
-            rows = (bank_of_row == index).nonzero().squeeze(1)
-            slots = self.slot_of_node[position[rows]]
-            own = Layout.of(slots, bank.slots, bank.macs)
-            rows = rows if own.order is None else rows[own.order]
-            parts.append(bank(h.index_select(0, rows), own))
-            rows_of_parts.append(rows)
-        return torch.cat(parts)[torch.argsort(torch.cat(rows_of_parts))]
+            return [Arranged.of(h, position, self.banks[0].slots, self.banks[0].macs)]
+        bank_of_row, slots = self.bank_of_node[position], self.slot_of_node[position]
+        rows_of_banks = [(bank_of_row == index).nonzero().squeeze(1) for index in range(len(self.banks))]
+        return [
+            Arranged.of(h, slots[rows], bank.slots, bank.macs, rows)
+            for rows, bank in zip(rows_of_banks, self.banks, strict=True)
+        ]
+
+    def forward(self, h: Float[Tensor, "B d"], position: Int[Tensor, " B"]) -> Float[Tensor, "B K"]:
+        """Evidence of each row's own expert."""
+        evidence: Tensor | None = None
+        for bank, arranged in zip(self.banks, self.arrange(h, position), strict=True):
+            evidence = arranged.put(bank(arranged.pick(h), arranged.layout), evidence)
+        assert evidence is not None
+        return evidence
 
     def every_expert(self, h: Float[Tensor, "B d"]) -> Float[Tensor, "B nodes K"]:
         """Evidence of all experts of the level for all rows (soft routing)."""

@@ -64,10 +64,7 @@ class RouterBank(nn.Module):
         self.from_side = StackedLinear(slots, side_dim, first, bias=False, fan_in=fan_in) if side_dim else None
         sizes = (first, *rest)
         self.layers = ModulesOf[StackedLinear](StackedLinear(slots, a, b, bias=spec.bias) for a, b in pairwise(sizes))
-
-    @property
-    def slots(self) -> int:
-        return self.from_oracle.slots
+        self.slots, self.macs = slots, sum(stack.macs for stack in self.stacks())
 
     def parameters_by_kind(self) -> tuple[list[Tensor], list[Tensor | None]]:
         """Weights and biases, as `nbsr_core.dispatch` takes them."""
@@ -77,10 +74,6 @@ class RouterBank(nn.Module):
     def stacks(self) -> list[StackedLinear]:
         """All stacked maps, those that give the logits last."""
         return [module for module in self.modules() if isinstance(module, StackedLinear)]
-
-    @property
-    def macs(self) -> int:
-        return sum(stack.macs for stack in self.stacks())
 
     def forward(
         self,
@@ -118,7 +111,7 @@ class LevelRouters(nn.Module):
         inner = [node for node in nodes if graph.nodes[node].children]
         counts = torch.tensor([len(graph.nodes[node].children) for node in nodes])
         self.num_children = int(counts.max())
-        self.start = nodes.start
+        self.size = len(nodes)
         slot_of_node = torch.zeros(len(nodes), dtype=torch.int64)
         slot_of_node[counts > 0] = torch.arange(len(inner))
         self.all_inner = len(inner) == len(nodes)
@@ -141,39 +134,26 @@ class LevelRouters(nn.Module):
             else None
         )
 
-    def forward(
-        self,
-        h: Float[Tensor, "b d"],
-        alpha: Float[Tensor, "#b K"],
-        side: Float[Tensor, "b s"] | None,
-        position: Int[Tensor, " b"],
-        layout: Layout | None,
-    ) -> Float[Tensor, "b children"]:
-        """Logits over children for rows at inner nodes; `layout` may be reused where the whole level is inner."""
+    def slots(self, position: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
+        """Which router of the bank is asked at each position."""
+        return position if self.all_inner else self.slot_of_node.index_select(0, position)
+
+    def one_for_all(
+        self, h: Float[Tensor, "B d"], alpha: Float[Tensor, "B K"], side: Float[Tensor, "B s"] | None, position: int
+    ) -> Float[Tensor, "B children"]:
+        """Logits of the router at one position for all rows (soft routing)."""
         if self.bank is None:
             return h.new_zeros(h.shape[0], 1)
-        slots = position if self.all_inner else self.slot_of_node.index_select(0, position)
-        if layout is None or not self.all_inner:
-            layout = Layout.of(slots, self.missing.shape[0], self.bank.macs)
-            if layout.order is not None:  # rows arrive in another order than this layout wants: sort, ask, sort back
-                order, back = layout.order, torch.argsort(layout.order)
-                beside = None if side is None else side.index_select(0, order)
-                h, alpha = h.index_select(0, order), alpha.index_select(0, order)
-                logits = self.bank.forward(h, alpha, beside, layout)
-                return self._without_missing(logits.index_select(0, back), slots)
-        return self._without_missing(self.bank.forward(h, alpha, side, layout), slots)
+        slot = int(self.slot_of_node[position])
+        logits = self.bank.forward(h, alpha, side, Layout.single(h.shape[0], slot))
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        return logits.masked_fill(self.missing[slot], float("-inf")) if self.uneven else logits
 
     def chosen(self, position: Int[Tensor, " b"], choice: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
         """Where the chosen children stand in the level below."""
-        if self.inner.shape[0] > 1:
+        if self.size > 1:
             choice = position * self.num_children + choice
         return self.child_position.index_select(0, choice)
-
-    def _without_missing(
-        self, logits: Float[Tensor, "b children"], slots: Int[Tensor, " b"]
-    ) -> Float[Tensor, "b children"]:
-        logits = logits if logits.dtype == torch.float64 else logits.float()
-        return logits.masked_fill(self.missing[slots], float("-inf")) if self.uneven else logits
 
     def copy_from(self, source: LevelRouters, positions: Sequence[int], columns: Sequence[list[int]]) -> None:
         """Take over routers of another level, each with only the named children left (pruning)."""

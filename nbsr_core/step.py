@@ -7,12 +7,12 @@ the evidence of the chosen child by one; what the router learns from it is
     d/d pi_j = <grad, e_j> for the chosen j         (sparse: no other expert was run), or
     d/d pi_i = <grad, e_i> for every sibling i      (counterfactual: their evidence counts here, but is not taught).
 
-Rows stay in the order in which they came; what a bank wants otherwise is arranged inside (see `nbsr_core.dispatch`).
+Rows stay in the order in which they came; what a bank wants otherwise is arranged inside (see `nbsr_core.arranged`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,52 +21,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nbsr_core.dispatch import Group, Layout, differentiate_networks, run_networks, tabled
-from nbsr_core.experts import ExpertBank, LevelExperts
-from nbsr_core.routers import LevelRouters, RouterBank
+from nbsr_core.arranged import Arranged
+from nbsr_core.experts import LevelExperts
+from nbsr_core.products import Group, differentiate_networks, run_networks
+from nbsr_core.routers import LevelRouters
 from nbsr_core.routing import Routes, RoutingMode, choose
 
 Siblings = Callable[[Float[Tensor, "b d"], Int[Tensor, " b"]], Float[Tensor, "b children K"]]
-
-
-@dataclass(frozen=True)
-class Arranged:
-    """Some rows as a bank wants them.
-
-    Attributes:
-        layout: how they are spread over the slots of the bank.
-        rows: which rows they are, in order; None for all, as they came.
-        h: their oracles in that order, or in tables.
-    """
-
-    layout: Layout
-    rows: Int[Tensor, " b"] | None
-    h: Float[Tensor, ...]
-
-    @staticmethod
-    def of(
-        h: Float[Tensor, "B d"],
-        slots: Int[Tensor, " b"],
-        bank: ExpertBank | RouterBank,
-        rows: Int[Tensor, " b"] | None = None,
-    ) -> Arranged:
-        """Arrange all rows, or the given ones; `slots` says for each of them which map it goes through."""
-        layout = Layout.of(slots, bank.slots, bank.macs)
-        if layout.order is not None:
-            rows = layout.order if rows is None else rows.index_select(0, layout.order)
-        mine = h if rows is None else h.index_select(0, rows)
-        return Arranged(layout, rows, mine if layout.place is None else tabled(mine, layout))
-
-    def pick(self, values: Tensor) -> Tensor:
-        """Values of these rows, in their order."""
-        return values if self.rows is None else values.index_select(0, self.rows)
-
-    def put(self, values: Tensor, size: int, into: Tensor | None = None) -> Tensor:
-        """Values of these rows where they came from, among `size` rows; `into` may hold those of others already."""
-        if self.rows is None:
-            return values
-        into = values.new_empty(size, values.shape[1]) if into is None else into
-        return into.index_copy_(0, self.rows, values)
 
 
 @dataclass(frozen=True)
@@ -99,7 +60,7 @@ def take_step(
     tau: float,
     siblings: Siblings | None = None,
 ) -> Taken:
-    """Go one level down, differentiably.
+    """Go one level down; differentiably, where gradients are wanted at all.
 
     Args:
         routers: those of the level where everybody stands.
@@ -127,7 +88,10 @@ def take_step(
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         tensors = [None if tensor is None else tensor.to(dtype) for tensor in tensors]
-    evidence, logits, relaxed = _LevelStep.apply(step, *tensors)
+    if torch.is_grad_enabled():
+        evidence, logits, relaxed = _LevelStep.apply(step, *tensors)
+    else:
+        evidence, logits, relaxed = step.run(tensors)
     return Taken(Routes(logits, relaxed, step.choice), evidence, step.arrived, step.arranged)
 
 
@@ -153,7 +117,7 @@ class _Step:
         self.choice: Tensor
         self.arrived: Tensor
 
-    def parameters(self, tensors: tuple[Any, ...]) -> list[tuple[list[Tensor], list[Tensor | None]]]:
+    def parameters(self, tensors: Sequence[Any]) -> list[tuple[list[Tensor], list[Tensor | None]]]:
         """Weights and biases, bank by bank, out of what follows h, belief and side information."""
         found, start = [], 3
         for weights, biases in self.sizes:
@@ -162,15 +126,24 @@ class _Step:
             start = stop
         return found
 
+    def run(self, tensors: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Evidence, logits and relaxed choice."""
+        h, *beside = (tensor for tensor in tensors[:3] if tensor is not None)
+        parameters = self.parameters(tensors)
+        logits = h.new_zeros(len(h), 1) if self.routers.bank is None else self.ask(h, beside, parameters.pop(0))
+        routes = choose(logits, self.mode, self.tau)
+        self.choice, self.arrived = routes.choice, self.routers.chosen(self.position, routes.choice)
+        return self.consult(h, parameters), logits, routes.relaxed
+
     def ask(self, h: Tensor, beside: list[Tensor], parameters: tuple[list[Tensor], list[Tensor | None]]) -> Tensor:
         routers = self.routers
         assert routers.bank is not None
-        slots = self.position if routers.all_inner else routers.slot_of_node.index_select(0, self.position)
-        arranged = self.arranged or Arranged.of(h, slots, routers.bank)
+        slots = routers.slots(self.position)
+        arranged = self.arranged or Arranged.of(h, slots, routers.bank.slots, routers.bank.macs)
         inputs = [arranged.h, *(values if len(values) == 1 else arranged.pick(values) for values in beside)]
         z, groups = run_networks(arranged.layout, inputs, *parameters)
         self.asked = arranged, groups
-        z = arranged.put(z, len(h))
+        z = arranged.put(z)
         z = z if z.dtype == torch.float64 else z.float()
         if routers.uneven:
             self.missing = routers.missing[slots]
@@ -178,16 +151,13 @@ class _Step:
         return z
 
     def consult(self, h: Tensor, parameters: list[tuple[list[Tensor], list[Tensor | None]]]) -> Tensor:
-        experts, evidence = self.experts, None
-        bank_of_row = None if len(experts.banks) == 1 else experts.bank_of_node[self.arrived]
-        for index, (bank, own) in enumerate(zip(experts.banks, parameters, strict=True)):
-            rows = None if bank_of_row is None else (bank_of_row == index).nonzero().squeeze(1)
-            slots = self.arrived if rows is None else experts.slot_of_node[self.arrived[rows]]
-            arranged = Arranged.of(h, slots, bank, rows)
+        evidence: Tensor | None = None
+        arranged_by_bank = self.experts.arrange(h, self.arrived)
+        for bank, arranged, own in zip(self.experts.banks, arranged_by_bank, parameters, strict=True):
             z, groups = run_networks(arranged.layout, [arranged.h], *own)
             self.consulted.append((arranged, groups, z))
-            evidence = arranged.put(bank.spec.activate(z), len(h), evidence)
-        self.arranged = arranged if bank_of_row is None else None
+            evidence = arranged.put(bank.spec.activate(z), evidence)
+        self.arranged = arranged_by_bank[0] if len(arranged_by_bank) == 1 else None
         assert evidence is not None
         return evidence
 
@@ -197,18 +167,13 @@ class _LevelStep(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, step: _Step, *tensors: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        h, *beside = (tensor for tensor in tensors[:3] if tensor is not None)
-        parameters = step.parameters(tensors)
-        logits = h.new_zeros(len(h), 1) if step.routers.bank is None else step.ask(h, beside, parameters.pop(0))
-        routes = choose(logits, step.mode, step.tau)
-        step.choice, step.arrived = routes.choice, step.routers.chosen(step.position, routes.choice)
-        evidence = step.consult(h, parameters)
-        taught = routes.relaxed is not None and step.routers.bank is not None
-        of_siblings = step.siblings(h, step.position) if taught and step.siblings is not None else None
-        ctx.save_for_backward(*tensors, routes.relaxed, evidence, of_siblings)
+        evidence, logits, relaxed = step.run(tensors)
+        taught = relaxed is not None and step.routers.bank is not None
+        of_siblings = step.siblings(tensors[0], step.position) if taught and step.siblings is not None else None
+        ctx.save_for_backward(*tensors, relaxed, evidence, of_siblings)
         ctx.step, ctx.taught = step, taught
         ctx.set_materialize_grads(False)
-        return evidence, logits, routes.relaxed
+        return evidence, logits, relaxed
 
     @staticmethod
     @once_differentiable
@@ -217,7 +182,7 @@ class _LevelStep(torch.autograd.Function):
     ) -> tuple[Any, ...]:
         step: _Step = ctx.step
         *tensors, relaxed, evidence, siblings = ctx.saved_tensors
-        parameters = step.parameters(tuple(tensors))
+        parameters = step.parameters(tensors)
         of_router = None if step.asked is None else parameters.pop(0)
         of_parameters: list[Tensor | None] = []
         of_h: Tensor | None = None
@@ -229,7 +194,7 @@ class _LevelStep(torch.autograd.Function):
             wanted = ctx.needs_input_grad[1:2]
             (of_mine,), of_weights, of_biases = differentiate_networks(arranged.layout, groups, grad, *own, wanted)
             of_parameters += [*of_weights, *of_biases]
-            of_h = None if of_mine is None else arranged.put(of_mine, len(evidence), of_h)
+            of_h = None if of_mine is None else arranged.put(of_mine, of_h)
         if step.asked is None or of_router is None:
             return None, of_h, None, None, *of_parameters
         if ctx.taught and of_evidence is not None:
@@ -252,7 +217,7 @@ class _LevelStep(torch.autograd.Function):
         for index, part in zip(present, of_given, strict=True):
             if part is not None:
                 one_for_all = len(part) != len(evidence)
-                of_inputs[index] = part if one_for_all else arranged.put(part, len(evidence))
+                of_inputs[index] = part if one_for_all else arranged.put(part)
         if of_h is not None and of_inputs[0] is not None:
             of_inputs[0] = of_inputs[0] + of_h
         return None, *of_inputs, *of_weights, *of_biases, *of_parameters

@@ -1,13 +1,10 @@
 """The walk itself, three times: to be differentiated, to stop early, and along every path at once.
 
-All three move a batch level by level. Rows that stand at the same node go through a bank together where that pays (see
-`nbsr_core.dispatch`): a walk that stops keeps them permuted on the way, and `Walkers.row` remembers which sample is
-which; a walk that is traced has them permuted and put back within each step.
+All three move a batch level by level. The first two take the same steps (`nbsr_core.step`), so that they agree.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,83 +13,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nbsr_core._screening import below
-from nbsr_core.dispatch import Layout
+from nbsr_core.arranged import Arranged
 from nbsr_core.exits import Prediction, Stop, conclude
+from nbsr_core.layout import Layout
 from nbsr_core.routing import RoutingMode
-from nbsr_core.step import Arranged, take_step
+from nbsr_core.step import take_step
 from nbsr_core.trace import BeliefTrace, Step
 
 if TYPE_CHECKING:
     from nbsr_core.network import NBSR
-
-
-@dataclass
-class Walkers:
-    """The samples under way, in the order that suits the level they are on.
-
-    Attributes:
-        level: the level that they are on.
-        position: where in it each one stands.
-        row: which sample of the batch each walker is; None while nobody was moved and nobody has left.
-        layout: how the walkers are spread over the nodes of their level; None when it is no longer true.
-    """
-
-    model: NBSR
-    h: Float[Tensor, "b d"]
-    side: Float[Tensor, "b s"] | None
-    level: int
-    position: Int[Tensor, " b"]
-    row: Int[Tensor, " b"] | None
-    layout: Layout | None
-
-    @staticmethod
-    def at_root(model: NBSR, h: Float[Tensor, "B d"], side: Float[Tensor, "B s"] | None) -> Walkers:
-        position = torch.zeros(h.shape[0], dtype=torch.int64, device=h.device)
-        return Walkers(model, h, side, 0, position, None, Layout.single(h.shape[0]))
-
-    @property
-    def node(self) -> Int[Tensor, " b"]:
-        """Where everybody stands, as nodes of the graph."""
-        return self.position + self.model.graph.levels[self.level].start
-
-    def ask(self, belief: Float[Tensor, "#b K"]) -> Float[Tensor, "b children"]:
-        """Logits of the routers where the walkers stand."""
-        logits: Tensor = self.model.routers[self.level](self.h, belief, self.side, self.position, self.layout)
-        return logits
-
-    def move(self, choice: Int[Tensor, " b"]) -> Int[Tensor, " b"] | None:
-        """Go to the chosen children. Returns the permutation that the new level asked for, if any."""
-        self.position = self.model.routers[self.level].chosen(self.position, choice)
-        self.level += 1
-        experts = self.model.experts[self.level - 1]
-        self.layout = Layout.of(self.position, len(self.model.graph.levels[self.level]), experts.macs)
-        if self.layout.order is not None:
-            self._select(self.layout.order)
-        return self.layout.order
-
-    def consult(self) -> Float[Tensor, "b K"]:
-        """Evidence of the experts where the walkers stand."""
-        evidence: Tensor = self.model.experts[self.level - 1](self.h, self.position, self.layout)
-        return evidence
-
-    def can_go_on(self) -> Bool[Tensor, " b"] | None:
-        """Who stands at an inner node; None if everybody does."""
-        routers = self.model.routers[self.level]
-        return None if routers.all_inner else routers.inner.index_select(0, self.position)
-
-    def keep(self, staying: Int[Tensor, " kept"]) -> None:
-        """The others leave the batch."""
-        self._select(staying)
-        self.layout = None
-
-    def _select(self, index: Int[Tensor, " kept"]) -> None:
-        self.row = index if self.row is None else self.row.index_select(0, index)
-        self.h, self.position = self.h.index_select(0, index), self.position.index_select(0, index)
-        self.side = None if self.side is None else self.side.index_select(0, index)
-
-    def pick(self, full: Tensor) -> Tensor:
-        """The walkers' part of something known for the whole batch."""
-        return full if self.row is None else full.index_select(0, self.row)
 
 
 def tracing_walk(
@@ -109,7 +38,7 @@ def tracing_walk(
     alpha, node = prior.expand(batch, -1), torch.zeros(batch, dtype=torch.int64, device=h.device)
     beliefs, steps = [alpha], []
     position = node
-    arranged: Arranged | None = Arranged(Layout.single(batch), None, h)
+    arranged: Arranged | None = Arranged(h, Layout.single(batch), None)
     row: Tensor | None = None  # who still walks; None for everybody
     walking: Tensor | None = None
     for level, (routers, experts) in enumerate(zip(model.routers, model.experts, strict=True)):
@@ -129,12 +58,11 @@ def tracing_walk(
         steps.append(Step(node, evidence, logits, choice, relaxed, walking))
         if level + 1 == model.graph.depth:
             break
-        onward = model.routers[level + 1]
-        staying = None if onward.all_inner else onward.inner.index_select(0, position)
+        shown = None
         if eta is not None:
-            belief = alpha.detach() if row is None else alpha.detach().index_select(0, row)
-            unsure = ~below(_presented(model, belief, level + 1), eta)
-            staying = unsure if staying is None else staying & unsure
+            here = alpha.detach() if row is None else alpha.detach().index_select(0, row)
+            shown = _presented(model, here, level + 1)
+        staying = _staying(model, level + 1, position, shown, eta)
         if staying is not None and not bool(staying.all()):
             kept = staying.nonzero().squeeze(1)
             row = kept if row is None else row.index_select(0, kept)
@@ -160,11 +88,7 @@ def _sibling_evidence(
     columns = []
     for child in children.unbind(1):
         there = (child >= 0).nonzero().squeeze(1)
-        position = child.index_select(0, there)
-        layout = Layout.of(position, len(model.graph.levels[level + 1]), experts.macs)
-        if layout.order is not None:
-            there, position = there.index_select(0, layout.order), position.index_select(0, layout.order)
-        evidence = experts(h.index_select(0, there), position, layout)
+        evidence = experts(h.index_select(0, there), child.index_select(0, there))
         columns.append(evidence.new_zeros(len(child), model.num_classes).index_copy_(0, there, evidence))
     return torch.stack(columns, dim=1)
 
@@ -178,36 +102,44 @@ def stopping_walk(
     scale: Float[Tensor, " B"] | None,
 ) -> Prediction:
     """Walk that stops: samples below eta leave the batch. Entropy is computed only where an exit is possible."""
-    last = model.graph.depth
-    walkers = Walkers.at_root(model, h, side)
-    alpha = model.prior.to(h.dtype).unsqueeze(0)
+    alpha, position = model.prior.to(h.dtype).unsqueeze(0), h.new_zeros(h.shape[0], dtype=torch.int64)
+    arranged: Arranged | None = Arranged(h, Layout.single(h.shape[0]), None)
+    row: Tensor | None = None  # who still walks; None for everybody
     stops: list[Stop] = []
-    while len(walkers.position):
-        order = walkers.move(walkers.ask(alpha).max(-1).indices)
-        evidence = walkers.consult()
+    for depth, (routers, experts) in enumerate(zip(model.routers, model.experts, strict=True), start=1):
+        taken = take_step(routers, experts, h, alpha, side, position, arranged, mode="argmax", tau=1.0)
+        position, arranged, evidence = taken.position, taken.arranged, taken.evidence
         if scale is not None:
-            evidence *= walkers.pick(scale).unsqueeze(1)
-        alpha = evidence.add_(alpha if walkers.level == 1 or order is None else alpha.index_select(0, order))
-        shown = _presented(model, alpha, walkers.level)
-        if walkers.level == last:
-            stops.append(Stop(walkers.row, shown, walkers.node, last))
-            break
-        staying = walkers.can_go_on()
-        if eta is not None:
-            unsure = ~below(shown, eta)
-            staying = unsure if staying is None else staying & unsure
-        if staying is None or bool(staying.all()):
+            evidence *= scale.unsqueeze(1)
+        alpha = evidence.add_(alpha)
+        shown, node = _presented(model, alpha, depth), position + model.graph.levels[depth].start
+        staying = None if depth == model.graph.depth else _staying(model, depth, position, shown, eta)
+        if depth < model.graph.depth and (staying is None or bool(staying.all())):
             continue
-        if not bool(staying.any()):
-            stops.append(Stop(walkers.row, shown, walkers.node, walkers.level))
+        if staying is None or not bool(staying.any()):
+            stops.append(Stop(row, shown, node, depth))
             break
         kept, leaving = staying.nonzero().squeeze(1), (~staying).nonzero().squeeze(1)
-        rows = leaving if walkers.row is None else walkers.row.index_select(0, leaving)
-        node = walkers.node.index_select(0, leaving)
-        stops.append(Stop(rows, shown.index_select(0, leaving), node, walkers.level))
-        walkers.keep(kept)
-        alpha = alpha.index_select(0, kept)
+        left = leaving if row is None else row.index_select(0, leaving)
+        stops.append(Stop(left, shown.index_select(0, leaving), node.index_select(0, leaving), depth))
+        row = kept if row is None else row.index_select(0, kept)
+        h, position, alpha = h.index_select(0, kept), position.index_select(0, kept), alpha.index_select(0, kept)
+        side = None if side is None else side.index_select(0, kept)
+        scale = None if scale is None else scale.index_select(0, kept)
+        arranged = None
     return conclude(stops, float(model.prior.sum()), max_vacuity)
+
+
+def _staying(
+    model: NBSR, depth: int, position: Int[Tensor, " b"], shown: Float[Tensor, "b K"] | None, eta: float | None
+) -> Bool[Tensor, " b"] | None:
+    """Who goes on: from inner nodes only, and not below eta. None for everybody."""
+    routers = model.routers[depth]
+    staying = None if routers.all_inner else routers.inner.index_select(0, position)
+    if eta is None or shown is None:
+        return staying
+    unsure = ~below(shown, eta)
+    return unsure if staying is None else staying & unsure
 
 
 def soft_walk(
@@ -236,8 +168,7 @@ def soft_walk(
             children = torch.tensor(graph.nodes[parent].children, device=h.device)
             if not len(children):
                 continue
-            position = torch.full((batch,), parent - nodes.start, device=h.device)
-            logits = routers(h, alpha, side, position, None)
+            logits = routers.one_for_all(h, alpha, side, parent - nodes.start)
             probs = (logits / tau).softmax(-1)[:, : len(children)] * reach[:, parent - nodes.start, None]
             reach_below = reach_below.index_add(1, children - reached.start, probs)
             logits_here = torch.where((node == parent).unsqueeze(1), logits, logits_here)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import nbsr_core as nbsr
-from nbsr_core import dispatch
+from nbsr_core import layout
 
 Specs = Mapping[str, nbsr.ExpertSpec]
 
@@ -154,11 +154,12 @@ def taught_beliefs(
 
 
 def take_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """Make banks of any size take one way: `sorted` rows, one product a node, or `tables`, one for all of them."""
-    monkeypatch.setattr(dispatch, "MACS_PER_CALL", {"sorted": 0, "tables": 10**15}[way])
+    """Make banks of any size take one way: `wide` products, `tables` in one, or `sorted` rows, one product a node."""
+    monkeypatch.setattr(layout, "MACS_PER_PLACING", 10**15 if way == "wide" else 0)
+    monkeypatch.setattr(layout, "MACS_PER_CALL", 0 if way == "sorted" else 10**15)
 
 
-WAYS = ["tables", "sorted"]
+WAYS = ["wide", "tables", "sorted"]
 
 MIXED = (
     nbsr.ExpertSpec(),

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nbsr_core.dispatch import Layout, StackedLinear, stacked_network
+from nbsr_core import layout as layout_module
+from nbsr_core.dispatch import StackedLinear, stacked_network
+from nbsr_core.layout import Layout
 
-WAYS = {"cheap maps, few calls": 1, "moderate maps": 200_000, "dear maps, exact arithmetic": 10**12}
-"""What a row costs decides the way through a bank; all must give the same."""
+WAYS = {
+    "wide": {"MACS_PER_PLACING": 10**12},
+    "padded": {"MACS_PER_PLACING": 0, "MACS_PER_CALL": 10**12},
+    "segmented": {"MACS_PER_PLACING": 0, "MACS_PER_CALL": 0},
+}
+"""What calls and arithmetic are said to cost decides the way through a bank; all must give the same."""
+
+
+def laid_out(slots: Tensor, num_slots: int, way: str) -> Layout:
+    with patch.multiple(layout_module, **WAYS[way]):
+        return Layout.of(slots, num_slots, 1)
 
 
 def row_by_row(bank: StackedLinear, x: Tensor, slots: Tensor) -> Tensor:
@@ -48,7 +61,7 @@ def test_every_way_equals_row_by_row_in_values_and_gradients(
     way: str, case: tuple[StackedLinear, Tensor, Tensor]
 ) -> None:
     bank, x, slots = case
-    layout = Layout.of(slots, bank.weight.shape[0], WAYS[way])
+    layout = laid_out(slots, bank.weight.shape[0], way)
     answer, expected = in_given_order(bank, x, layout), row_by_row(bank, x, slots)
     torch.testing.assert_close(answer, expected, rtol=1e-12, atol=1e-12)
     if len(slots) == 0:
@@ -69,7 +82,7 @@ def test_every_way_equals_row_by_row_in_values_and_gradients(
 def test_gradients_pass_gradcheck(way: str, bias: bool) -> None:
     bank = StackedLinear(4, 3, 2, bias=bias).double()
     slots = torch.tensor([2, 0, 2, 3, 0, 2])
-    layout = Layout.of(slots, 4, WAYS[way])
+    layout = laid_out(slots, 4, way)
     x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     names = [name for name, _ in bank.named_parameters()]
 
@@ -85,7 +98,7 @@ def test_gradients_pass_gradcheck(way: str, bias: bool) -> None:
 def test_zero_rows_pass_forward_and_backward(way: str) -> None:
     bank = StackedLinear(4, 3, 2)
     x = torch.zeros(0, 3, requires_grad=True)
-    answer = in_given_order(bank, x, Layout.of(torch.zeros(0, dtype=torch.int64), 4, WAYS[way]))
+    answer = in_given_order(bank, x, laid_out(torch.zeros(0, dtype=torch.int64), 4, way))
     assert answer.shape == (0, 2)
     answer.sum().backward()
     assert x.grad is not None
@@ -103,35 +116,48 @@ def test_what_is_frozen_gets_no_gradient_and_the_rest_does(way: str, frozen: str
     x = torch.randn(4, 4, requires_grad=frozen != "x")
     if frozen != "x":
         getattr(bank, frozen).requires_grad_(False)
-    in_given_order(bank, x, Layout.of(slots, 3, WAYS[way])).sum().backward()
+    in_given_order(bank, x, laid_out(slots, 3, way)).sum().backward()
     got = {"x": x.grad, "weight": bank.weight.grad, "bias": bank.bias.grad if bank.bias is not None else None}
     assert {name for name, grad in got.items() if grad is None} == {frozen}
 
 
-@given(slots=st.lists(st.integers(0, 30), max_size=60), macs=st.sampled_from(list(WAYS.values())))
-def test_a_layout_that_moves_rows_sorts_them_stably(slots: list[int], macs: int) -> None:
-    layout = Layout.of(torch.tensor(slots, dtype=torch.int64), 31, macs)
+@given(slots=st.lists(st.integers(0, 30), max_size=60), way=st.sampled_from(list(WAYS)))
+def test_a_layout_that_moves_rows_sorts_them_stably(slots: list[int], way: str) -> None:
+    layout = laid_out(torch.tensor(slots, dtype=torch.int64), 31, way)
     if layout.order is not None:
         assert layout.order.tolist() == sorted(range(len(slots)), key=lambda row: slots[row])
 
 
 def test_large_batches_are_sorted_stably_too() -> None:
     slots = torch.randint(31, (5000,))
-    order = Layout.of(slots, 31, 10**12).order
+    order = laid_out(slots, 31, "segmented").order
     assert order is not None
     assert order.tolist() == sorted(range(5000), key=slots.tolist().__getitem__)
 
 
-def test_both_kinds_of_layout_are_among_the_tested_ways() -> None:
+def test_every_kind_of_layout_is_among_the_tested_ways() -> None:
     slots = torch.tensor([2, 0, 2, 3, 0, 2])
-    assert {Layout.of(slots, 4, macs).order is None for macs in WAYS.values()} == {True, False}
+    wide, padded, segmented = (laid_out(slots, 4, way) for way in WAYS)
+    assert wide.own is not None
+    assert padded.place is not None
+    assert segmented.order is not None
+
+
+def test_size_decides_the_way() -> None:
+    """Small batches are not sorted, larger ones are: one product for each of few slots, tables for many."""
+    slots = torch.arange(4096) % 4
+    assert Layout.of(slots[:64], 4, 5_000).own is not None
+    assert Layout.of(slots, 4, 5_000).own is None
+    lopsided = torch.where(torch.arange(4096) < 4000, 0, slots)
+    assert Layout.of(lopsided, 4, 5_000).order is not None
+    assert Layout.of(torch.arange(4096) % 64, 64, 5_000).place is not None
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_one_crowded_slot_among_lonely_ones(way: str) -> None:
     slots = torch.cat([torch.full((50,), 7), torch.arange(20)])
     bank, x = StackedLinear(25, 3, 2).double(), torch.randn(70, 3, dtype=torch.float64)
-    answer = in_given_order(bank, x, Layout.of(slots, 25, WAYS[way]))
+    answer = in_given_order(bank, x, laid_out(slots, 25, way))
     torch.testing.assert_close(answer, row_by_row(bank, x, slots), rtol=1e-12, atol=1e-12)
 
 
@@ -139,7 +165,7 @@ def test_one_crowded_slot_among_lonely_ones(way: str) -> None:
 def test_slot_numbers_beyond_16_bits_do_not_wrap_around(way: str) -> None:
     slots = torch.tensor([69_999, 0, 32_768, 65_536, 69_999])
     bank, x = StackedLinear(70_000, 1, 1, bias=False).double(), torch.ones(5, 1, dtype=torch.float64)
-    answer = in_given_order(bank, x, Layout.of(slots, 70_000, WAYS[way]))
+    answer = in_given_order(bank, x, laid_out(slots, 70_000, way))
     assert torch.equal(answer.flatten(), bank.weight.flatten()[slots])
 
 
@@ -186,7 +212,7 @@ def test_autocast_computes_in_bfloat16_and_learns_in_float32(way: str) -> None:
     bank = StackedLinear(3, 16, 5)
     slots, x = torch.tensor([2, 0, 0, 1, 2]), torch.randn(5, 16)
     with torch.autocast("cpu", torch.bfloat16):
-        answer = in_given_order(bank, x, Layout.of(slots, 3, WAYS[way]))
+        answer = in_given_order(bank, x, laid_out(slots, 3, way))
     assert answer.dtype == torch.bfloat16
     torch.testing.assert_close(answer.float(), row_by_row(bank, x, slots), rtol=0.03, atol=0.03)
     answer.float().sum().backward()
@@ -236,7 +262,7 @@ def test_a_stacked_network_equals_row_by_row_in_values_and_gradients(kind: str, 
     slots = torch.zeros_like(SLOTS) if one else SLOTS
     x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     y = torch.randn(1 if "one row" in kind else 6, 2, dtype=torch.float64, requires_grad=True)
-    layout = Layout.of(slots, 1 if one else 4, WAYS[way])
+    layout = laid_out(slots, 1 if one else 4, way)
     order = torch.arange(6) if layout.order is None else layout.order
     first, beside, last = parts
     inputs = [(x[order], first), (y if len(y) == 1 else y[order], beside)]
@@ -257,7 +283,7 @@ def test_a_stacked_network_equals_row_by_row_in_values_and_gradients(kind: str, 
 @pytest.mark.parametrize("way", WAYS)
 def test_second_derivatives_are_refused_rather_than_wrong(way: str) -> None:
     first, _, last = two_layers()
-    layout = Layout.of(SLOTS, 4, WAYS[way])
+    layout = laid_out(SLOTS, 4, way)
     x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     answer = stacked_network([(x, first)], [last], layout)
     (slope,) = torch.autograd.grad(answer.square().sum(), last.weight, create_graph=True)
@@ -270,7 +296,7 @@ def test_maps_that_change_before_the_backward_pass_are_noticed(way: str) -> None
     """As by any other layer: a gradient of weights that are gone would be silently wrong."""
     first, _, last = two_layers()
     x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
-    answer = stacked_network([(x, first)], [last], Layout.of(SLOTS, 4, WAYS[way]))
+    answer = stacked_network([(x, first)], [last], laid_out(SLOTS, 4, way))
     with torch.no_grad():
         last.weight.mul_(0.5)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):

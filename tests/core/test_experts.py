@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import GRAPHS, ORACLE
 from reference import PADDED, evidence_at, logits_at, mixed_specs
-from torch import Tensor, nn
+from torch import nn
 
 import nbsr_core as nbsr
-from nbsr_core.dispatch import Layout
 from nbsr_core.experts import LevelExperts
 
 SPECS = {
@@ -40,15 +39,6 @@ def largest(spec: nbsr.ExpertSpec) -> float:
     if spec.bound is not None:
         return spec.bound
     return math.exp(15) if spec.activation == "exp" else math.inf
-
-
-def placed(level: LevelExperts, h: Tensor, position: Tensor) -> Tensor:
-    """Evidence of the expert at `position` for each row, rows sorted by position as a walk may deliver them."""
-    order = torch.argsort(position, stable=True)
-    layout = Layout.of(position[order], len(level.bank_of_node), level.macs)
-    assert layout.order is None or layout.order.tolist() == list(range(len(order)))
-    answer: Tensor = level(h[order], position[order], layout)
-    return answer[torch.argsort(order)]
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
@@ -144,7 +134,7 @@ def test_each_node_has_the_expert_that_was_asked_for(graph: nbsr.DecisionGraph, 
         assert isinstance(bank, LevelExperts)
         position = torch.randint(len(nodes), (12,))
         expected = torch.stack([evidence_at(model, nodes[p], h[b], specs) for b, p in enumerate(position.tolist())])
-        torch.testing.assert_close(placed(bank, h, position), expected, rtol=1e-7, atol=1e-12)
+        torch.testing.assert_close(bank(h, position), expected, rtol=1e-7, atol=1e-12)
         everyone = torch.stack([torch.stack([evidence_at(model, node, row, specs) for node in nodes]) for row in h])
         torch.testing.assert_close(bank.every_expert(h), everyone, rtol=1e-7, atol=1e-12)
 
@@ -162,7 +152,7 @@ def test_mixed_experts_learn_like_separate_ones(name: str) -> None:
         separate = torch.stack([evidence_at(model, nodes[p], h[b], specs) for b, p in enumerate(position.tolist())])
         weights = torch.randn_like(separate)
         inputs = [h, *bank.parameters()]
-        got = torch.autograd.grad((placed(bank, h, position) * weights).sum(), inputs, allow_unused=True)
+        got = torch.autograd.grad((bank(h, position) * weights).sum(), inputs, allow_unused=True)
         expected = torch.autograd.grad((separate * weights).sum(), inputs, allow_unused=True)
         for mine, theirs in zip(got, expected, strict=True):
             mine = torch.zeros(()) if mine is None else mine

@@ -113,7 +113,7 @@ def test_predict_equals_the_exit_of_a_full_walk_at_every_threshold(
     vacuities = trace.exit(etas[len(etas) // 2]).vacuity.sort().values
     limit = float((vacuities[29] + vacuities[30]) / 2)
     for i, eta in enumerate([None, *etas, float("inf")]):
-        take_way(monkeypatch, WAYS[i % 2])
+        take_way(monkeypatch, WAYS[i % len(WAYS)])
         expected = trace.exit(eta, limit)
         assert_same(model.predict(x, eta=eta, max_vacuity=limit, side=side), expected)
         assert torch.equal(expected.abstained, expected.vacuity > limit)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -254,19 +255,21 @@ def test_a_batch_that_exits_as_a_whole_is_still_a_full_trace(name: str) -> None:
 def counted_rows(model: nbsr.NBSR) -> Iterator[dict[str, list[int]]]:
     """Rows that pass the backbone and the experts and routers of each level, call by call."""
     rows: dict[str, list[int]] = {}
-    watched: list[tuple[str, nn.Module]] = [("backbone", model.backbone)]
-    watched += [(f"experts {level + 1}", bank) for level, bank in enumerate(model.experts)]
-    watched += [(f"routers {level}", bank) for level, bank in enumerate(model.routers)]
+    watched: list[tuple[str, nn.Module, str]] = [("backbone", model.backbone, "forward")]
+    watched += [(f"experts {level + 1}", bank, "arrange") for level, bank in enumerate(model.experts)]
+    watched += [(f"routers {level}", bank, "chosen") for level, bank in enumerate(model.routers)]
 
-    def counting(name: str) -> Any:
-        return lambda _module, args, _out: rows.setdefault(name, []).append(len(args[0]))
+    def counting(name: str, call: Any) -> Any:
+        def counted(first: Tensor, *rest: Any) -> Any:
+            rows.setdefault(name, []).append(len(first))
+            return call(first, *rest)
 
-    handles = [module.register_forward_hook(counting(name)) for name, module in watched]
-    try:
+        return counted
+
+    with ExitStack() as watching:
+        for name, module, method in watched:
+            watching.enter_context(patch.object(module, method, counting(name, getattr(module, method))))
         yield rows
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @pytest.mark.parametrize("name", ALL_GRAPHS)
