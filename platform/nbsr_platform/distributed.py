@@ -2,16 +2,21 @@
 
 Worth its start (tens of seconds) for trainings of minutes. Workers share every batch that one worker alone would have
 seen, so the result is that of one worker up to the order of sums.
+
+Checkpoints lie under the trial's key until it ends. A run of the same name goes on from them, so a study whose driver was
+killed does not begin its long trials again.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +36,7 @@ from nbsr_platform.trial import Trial
 
 logger = logging.getLogger("nbsr.distributed")
 
-CHECKPOINT = "trainer.pt"
+CHECKPOINT, EPOCHS = "trainer.pt", "epochs.json"
 POLL_SECONDS = 0.5
 
 
@@ -89,13 +94,19 @@ def _worker_loop(config: dict[str, Any]) -> TrialResult | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / CHECKPOINT
         earlier = train.get_checkpoint()
+        records: list[EpochRecord] = []
         if earlier is not None and (saved := last_good_checkpoint(Path(earlier.path))) is not None:
             shutil.copy(saved, path)
+            records = _records_of(saved)
+            if rank == 0:  # another driver than the one that saw these epochs may be waiting now
+                ray.get([config["collector"].put_epoch.remote(trial.key, record) for record in records])
         execution = Execution(device=device, checkpoint=path, shard=(rank, world), wrap=_wrap)
         for event in run_trial(trial, device, execution):
             if isinstance(event, TrialResult):
                 return event
             if rank == 0:
+                records.append(event)
+                path.with_name(EPOCHS).write_text(json.dumps([asdict(record) for record in records]))
                 ray.get(config["collector"].put_epoch.remote(trial.key, event))
             checkpoint = train.Checkpoint.from_directory(folder) if rank == 0 else None
             train.report({"epoch": event.epoch}, checkpoint=checkpoint)
@@ -112,11 +123,17 @@ def last_good_checkpoint(newest: Path) -> Path | None:
     ):
         try:
             load_checkpoint(folder / CHECKPOINT)
-        except (InputError, OSError) as error:
+            _records_of(folder / CHECKPOINT)
+        except (InputError, OSError, ValueError, TypeError) as error:
             logger.warning("%s; trying the one before", error)
         else:
             return folder / CHECKPOINT
     return None
+
+
+def _records_of(checkpoint: Path) -> list[EpochRecord]:
+    """The epochs that led to a checkpoint."""
+    return [EpochRecord(**record) for record in json.loads(checkpoint.with_name(EPOCHS).read_text())]
 
 
 def _wrap(module: nn.Module) -> nn.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import ray
-from nbsr_platform.execute import RayError, ray_session
+from nbsr_platform.session import RayError, ray_session
 
 
 @pytest.mark.parametrize(
