@@ -2,6 +2,6 @@
 
     python -m benchmarks.reliability [--only NAME ...] [--folder FOLDER] [--list]
 
-Writes what it finds into docs/results/reliability.json, scenario by scenario, and the tables of docs/reliability.md from
-that file. Needs Postgres and, for the small disk, the right to mount one.
+Writes what it finds into docs/results/reliability.json, scenario by scenario, and from that file the tables of
+docs/reliability.md. Needs Postgres and, for the small disk, the right to mount one.
 """

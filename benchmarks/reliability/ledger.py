@@ -1,4 +1,4 @@
-"""Naps as studies, and what is counted when one has ended: in the store, in MLflow, in Optuna, and in the log of naps."""
+"""Naps as studies, and what is counted when one has ended: in MLflow, in Optuna, and in the log of naps."""
 
 from __future__ import annotations
 

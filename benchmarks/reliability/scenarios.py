@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nbsr_platform.distributed import CHECKPOINT
+
 from benchmarks.reliability.bench import TEAM_STUDY, Bench, run_here, start_here, wait_for
 from benchmarks.reliability.ledger import BATCHES, EPOCHS, TEAM, TRIALS, Outcome, naps, repeated
 from benchmarks.reliability.writers import write_metrics
-from nbsr_platform.distributed import CHECKPOINT
 
 Scenario = Callable[[Bench], Outcome]
 

@@ -17,8 +17,8 @@ from nbsr_platform.study import Collection, Study
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 # What a disk says that a user can do something about.
 OF_THE_DISK = {
-    getattr(errno, name)
-    for name in "ENOSPC EDQUOT EROFS EACCES EPERM EIO ENOENT ENOTDIR EISDIR ENAMETOOLONG ELOOP EFBIG ESTALE".split()
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
 }
 
 StudyFile = Annotated[Path, typer.Argument(help="A study file, or a collection of them.", show_default=False)]

@@ -3,8 +3,8 @@
 Worth its start (tens of seconds) for trainings of minutes. Workers share every batch that one worker alone would have
 seen, so the result is that of one worker up to the order of sums.
 
-Checkpoints lie under the trial's key until it ends. A run of the same name goes on from them, so a study whose driver was
-killed does not begin its long trials again.
+Checkpoints lie under the trial's key until it ends. A run of the same name goes on from them, so a study whose driver
+was killed does not begin its long trials again.
 """
 
 from __future__ import annotations

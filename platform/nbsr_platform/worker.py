@@ -162,8 +162,8 @@ def run_trial(trial: Trial, device: str, execution: Execution | None = None) -> 
 def beside_here(beside: str | None) -> str | None:
     """The folder of the study file as this node sees it.
 
-    A job's files lie in a folder of their own on every node, under different roots; the folder's name, made of a hash of
-    what is in it, is the same on all of them.
+    A job's files lie in a folder of their own on every node, under different roots; the folder's name, a hash of what
+    is in it, is the same on all of them.
     """
     here = Path.cwd()
     if beside is None or not here.name.startswith(JOB_FOLDER) or here.name not in (parts := Path(beside).parts):
@@ -173,7 +173,8 @@ def beside_here(beside: str | None) -> str | None:
 
 def load_splits(trial: Trial) -> Splits:
     """The trial's data; a warm worker keeps what it loaded last."""
-    return _load_splits(trial.domain, beside_here(trial.beside), canonical(trial.data), trial.data_fingerprint, trial.seed)
+    beside = beside_here(trial.beside)
+    return _load_splits(trial.domain, beside, canonical(trial.data), trial.data_fingerprint, trial.seed)
 
 
 @lru_cache(maxsize=4)

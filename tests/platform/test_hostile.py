@@ -1,4 +1,4 @@
-"""Broken and hostile inputs: one clear message, exit code 2, nothing run, nothing written, nothing told that is secret."""
+"""Broken and hostile inputs: one clear message, exit code 2, nothing run, nothing written, no secret told."""
 
 from __future__ import annotations
 
