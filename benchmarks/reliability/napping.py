@@ -25,7 +25,7 @@ class Napping(Iris):
     """90 flowers: in batches of 30, an epoch has three naps."""
 
     name = "napping"
-    data = Naps
+    data = Naps  # type: ignore[assignment]
 
     def load(self, data: Naps, seed: int) -> Splits:
         book = Path(data.log) if data.log else Path(__file__).with_name("naps.log")

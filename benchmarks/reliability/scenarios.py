@@ -106,7 +106,7 @@ def truncated_checkpoint(bench: Bench) -> Outcome:
         team = {int(pid) for pid in naps(study)[-2 * TEAM :]}
         for pid in team:
             os.kill(pid, signal.SIGSTOP)
-        files = sorted(bench.cluster.home.glob(f"checkpoints/*/checkpoint_*/{CHECKPOINT}"))
+        files = sorted(bench.cluster.home.glob(f"checkpoints/*/*/checkpoint_*/{CHECKPOINT}"))
         newest = max(files, key=lambda file: file.stat().st_mtime_ns)
         os.truncate(newest, newest.stat().st_size // 2)
         kill(min(team))

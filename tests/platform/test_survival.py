@@ -20,10 +20,11 @@ from nbsr_core.training.checkpoint import save_atomically
 
 
 def checkpoint(folder: Path, number: int) -> Path:
-    """As Ray keeps them beside each other."""
-    place = folder / f"checkpoint_2026-01-01_00-00-{number:02}"
+    """As two runs of Ray Train leave them, each in a folder of its own."""
+    place = folder / f"run{5 - number}" / f"checkpoint_{number}"
     save_atomically({"epoch": number}, place / CHECKPOINT)
     records = [EpochRecord(epoch, {"nll": 1.0}, {"accuracy": 0.5}, 0.1, 1.0, 2.0, 3.0) for epoch in range(number)]
+    os.utime(place / CHECKPOINT, (number, number))
     (place / EPOCHS).write_text(json.dumps([asdict(record) for record in records]))
     return place
 
@@ -31,11 +32,12 @@ def checkpoint(folder: Path, number: int) -> Path:
 @pytest.mark.parametrize("damaged", [CHECKPOINT, EPOCHS])
 def test_the_last_good_checkpoint_is_used(tmp_path: Path, damaged: str) -> None:
     older, newer = checkpoint(tmp_path, 1), checkpoint(tmp_path, 2)
-    assert last_good_checkpoint(newer) == newer / CHECKPOINT
+    assert last_good_checkpoint(tmp_path) == newer / CHECKPOINT
     os.truncate(newer / damaged, (newer / damaged).stat().st_size // 2)
-    assert last_good_checkpoint(newer) == older / CHECKPOINT
+    os.utime(newer / CHECKPOINT, (2, 2))
+    assert last_good_checkpoint(tmp_path) == older / CHECKPOINT
     (older / damaged).unlink()
-    assert last_good_checkpoint(newer) is None, "then it starts from the beginning"
+    assert last_good_checkpoint(tmp_path) is None, "then it starts from the beginning"
 
 
 @pytest.mark.parametrize("place", ["/proc/nobody/trials", "/dev/null/trials"])
