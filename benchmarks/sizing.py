@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from nbsr_platform.doctor import size
 
-from benchmarks.reliability.cluster import LocalCluster
+from benchmarks.reliability.cluster import LocalCluster, working_folder
 from benchmarks.reliability.ledger import make_study
 
 TRIALS, EPOCHS, NAP = 24, 10, 0.1
@@ -103,7 +102,7 @@ def growth(cluster: LocalCluster, study: Path) -> dict[str, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path)
-    folder = (parser.parse_args().folder or Path(tempfile.mkdtemp(prefix="nbsr-sizing-"))).resolve()
+    folder = working_folder(parser.parse_args().folder)
     cluster = LocalCluster(folder / "cluster")
     cluster.settings["NBSR_NODE_CPUS"] = "2"
     cluster.up()

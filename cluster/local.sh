@@ -143,6 +143,8 @@ start_postgres() {
         if [ "$(id -u)" = 0 ]; then # the postgres user must be able to reach its own folder, and only that
             chmod o+x "$folder"
             chown postgres "$data" "$data.pw"
+            as_postgres test -x "$data" ||
+                fail "user postgres cannot reach $data: chmod o+x the folders above, or choose another NBSR_CLUSTER_FOLDER"
         fi
         (cd / && as_postgres "$programs/initdb" --pgdata="$data" --username=nbsr --pwfile="$data.pw" --encoding=UTF8 \
             --auth=scram-sha-256 --no-sync) > "$folder/logs/initdb.log" 2>&1 ||

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.reliability import __doc__ as usage
-from benchmarks.reliability.cluster import ROOT, LocalCluster
+from benchmarks.reliability.cluster import ROOT, LocalCluster, working_folder
 from benchmarks.reliability.ledger import Outcome
 from benchmarks.reliability.scenarios import SCENARIOS, Bench
 from benchmarks.reliability.tables import write_tables
@@ -37,9 +36,8 @@ def main() -> None:
 
 def run(names: list[str], folder: Path | None) -> bool:
     """Each scenario by itself; what it found is written down at once."""
-    folder = folder or Path(tempfile.mkdtemp(prefix="nbsr-reliability-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    bench = Bench(folder.resolve(), LocalCluster(folder.resolve() / "cluster"))
+    folder = working_folder(folder)
+    bench = Bench(folder, LocalCluster(folder / "cluster"))
     good = True
     try:
         for name in names:

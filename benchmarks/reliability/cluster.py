@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,15 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "cluster" / "local.sh"
 NBSR = [sys.executable, "-m", "nbsr_platform.cli"]
+
+
+def working_folder(given: Path | None) -> Path:
+    """The given folder, or a temporary one that Postgres, which runs as a user of its own under root, can reach."""
+    if given is None:
+        given = Path(tempfile.mkdtemp(prefix="nbsr-"))
+        given.chmod(0o755)
+    given.mkdir(parents=True, exist_ok=True)
+    return given.resolve()
 
 
 class LocalCluster:
@@ -34,7 +44,9 @@ class LocalCluster:
         self.is_up = False
 
     def up(self) -> None:
-        self("up")
+        if ": down" in self("status"):
+            self("down")
+            self("up")
         self.is_up = True
 
     def down(self) -> None:
