@@ -76,12 +76,12 @@ class Bench:
         trials, epochs = more.get("trials", TRIALS), more.get("epochs", EPOCHS)
         workers = more.get("resources", {}).get("workers", 1)
         job = cluster.submit(study, "--wait")
-        wait_for(lambda: len(naps(study)) > trials * epochs * BATCHES * workers // 3, 300, job)
+        wait_for(lambda: len(naps(study)) > trials * epochs * BATCHES * workers // 3, 900, job)
         disturb(study)
-        output, submissions = job.communicate(timeout=600)[0], 1
+        output, submissions = job.communicate(timeout=900)[0], 1
         while job.returncode and submissions < 3:
             job, submissions = cluster.submit(study, "--wait"), submissions + 1
-            output += job.communicate(timeout=600)[0]
+            output += job.communicate(timeout=900)[0]
         ledger = self.ledger(study, trials)
         notes = [*ledger.notes, *([f"submitted {submissions} times"] if submissions > 1 else [])]
         if job.returncode or "Traceback" in output:
