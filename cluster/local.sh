@@ -169,7 +169,7 @@ start_mlflow() {
     launch mlflow env PGPASSFILE="$folder/pgpass" MLFLOW_DISABLE_TELEMETRY=true \
         MLFLOW_BACKEND_STORE_URI="postgresql+psycopg://nbsr@127.0.0.1:$postgres_port/mlflow" \
         "$python" -m mlflow server --host 127.0.0.1 --port "$mlflow_port" --workers "${NBSR_MLFLOW_WORKERS:-2}" \
-        --artifacts-destination "$folder/artifacts"
+        --artifacts-destination "$folder/artifacts" --uvicorn-opts "--timeout-worker-healthcheck $patience"
     until_true "$patience" "the MLflow server" listening "$mlflow_port"
 }
 

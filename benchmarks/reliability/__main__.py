@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.reliability import __doc__ as usage
+from benchmarks.reliability.bench import Bench
 from benchmarks.reliability.cluster import ROOT, LocalCluster, working_folder
 from benchmarks.reliability.ledger import Outcome
-from benchmarks.reliability.scenarios import SCENARIOS, Bench
+from benchmarks.reliability.scenarios import SCENARIOS
 from benchmarks.reliability.tables import write_tables
 
 FOUND = ROOT / "docs" / "results" / "reliability.json"

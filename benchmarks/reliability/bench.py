@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from benchmarks.reliability.ledger import (
     TRIALS,
     Ledger,
     Outcome,
+    Rows,
     make_study,
     naps,
     read_ledger,
@@ -46,7 +47,7 @@ class Bench:
         unique = f"{name}-{time.time_ns() // 1_000_000:x}"
         return make_study(self.folder / unique, unique, **more)
 
-    def calm(self, **more: Any) -> dict[int, tuple[Mapping[str, Any], list[float]]]:
+    def calm(self, **more: Any) -> Rows:
         """What the study gives on this machine when nobody disturbs it; run once a folder."""
         kept = self.folder / f"calm-{more.get('trials', TRIALS)}.json"
         if not kept.exists():

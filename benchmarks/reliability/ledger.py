@@ -15,6 +15,8 @@ from mlflow import MlflowClient
 from nbsr_platform.paths import Home
 from nbsr_platform.search_storage import open_storage
 
+# Parameters and values of each proposal, by its number.
+Rows = dict[int, tuple[Mapping[str, Any], list[float]]]
 TRIALS, EPOCHS, BATCHES, NAP = 24, 8, 3, 0.05
 TEAM = 2
 
@@ -83,7 +85,7 @@ def repeated(study: Path, trials: int = TRIALS, epochs: int = EPOCHS, workers: i
 class Ledger:
     """What a study left behind."""
 
-    rows: dict[int, tuple[Mapping[str, Any], list[float]]]
+    rows: Rows
     lost: int
     doubled: int
     notes: list[str]
@@ -110,7 +112,7 @@ def read_ledger(name: str, tracking_uri: str, home: Path, storage: str | None, t
     notes = [] if set(states) == {"COMPLETE"} else [f"Optuna: {dict(states)}"]
     lost = max(trials - len(finished), trials - len(complete), 0)
     doubled = sum(keys.values()) - len(keys) + sum(points.values()) - len(points) + max(0, len(parents) - 1)
-    rows = {trial.number: (trial.params, list(trial.values)) for trial in complete}
+    rows: Rows = {trial.number: (trial.params, list(trial.values)) for trial in complete}
     return Ledger(rows, lost, doubled + max(0, len(complete) - trials), notes)
 
 

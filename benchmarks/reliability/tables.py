@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +15,11 @@ PAGE = ROOT / "docs" / "reliability.md"
 def write_tables(found: dict[str, Any]) -> None:
     text = PAGE.read_text()
     for name, lines in {"scenarios": scenarios(found.get("scenarios", {})), "hostile": hostile()}.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        assert pattern.search(text), f"{PAGE} has no place for {name}"
-        text = pattern.sub(lambda match, lines=lines: match[1] + "\n".join(lines) + "\n" + match[2], text)
+        before, mark, rest = text.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- end of {name} -->")
+        assert mark, f"{PAGE} has no place for {name}"
+        assert end, f"{PAGE} has no end of {name}"
+        text = before + mark + "\n".join(lines) + "\n" + end + after
     PAGE.write_text(text)
 
 
