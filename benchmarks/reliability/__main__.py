@@ -42,13 +42,13 @@ def run(names: list[str], folder: Path | None) -> bool:
     good = True
     try:
         for name in names:
-            began = time.monotonic()
+            began, bench.preparation = time.monotonic(), 0.0
             try:
                 outcome = SCENARIOS[name](bench)
             except Exception as error:
                 traceback.print_exc()
                 outcome = Outcome(str(SCENARIOS[name].__doc__).splitlines()[0], lost=1, notes=[f"ended by {error!r}"])
-            outcome.seconds = round(time.monotonic() - began, 1)
+            outcome.seconds = round(time.monotonic() - began - bench.preparation, 1)
             good &= outcome.good
             print(f"{name}: {json.dumps(asdict(outcome))}", flush=True)
             found = json.loads(FOUND.read_text()) if FOUND.exists() else {}

@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,19 @@ class Bench:
 
     folder: Path
     cluster: LocalCluster
+    preparation: float = 0.0  # seconds spent so far on bringing up the cluster and on undisturbed runs
 
     def ready(self) -> LocalCluster:
         if not self.cluster.is_up:
-            self.cluster.up()
+            with self._preparing():
+                self.cluster.up()
         return self.cluster
+
+    @contextmanager
+    def _preparing(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.preparation += time.monotonic() - began
 
     def study(self, name: str, **more: Any) -> Path:
         """A study that no earlier call has run."""
@@ -52,7 +61,8 @@ class Bench:
         kept = self.folder / f"calm-{more.get('trials', TRIALS)}.json"
         if not kept.exists():
             study = self.study("calm", **more)
-            done = run_here(study)
+            with self._preparing():
+                done = run_here(study)
             if done.returncode:
                 raise RuntimeError(done.stderr)
             kept.write_text(json.dumps(self.ledger_here(study, more.get("trials", TRIALS)).rows))
