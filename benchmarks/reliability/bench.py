@@ -137,7 +137,8 @@ def start_here(study: Path, *options: str) -> subprocess.Popen[str]:
 def environment_here() -> dict[str, str]:
     """Ours without what belongs to a cluster."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NBSR_", "RAY_"))}
-    return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")])}
+    patient = {"RAY_raylet_start_wait_time_s": "300"}  # this machine may be busy with other things
+    return {**kept, **patient, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")])}
 
 
 def wait_for(
