@@ -150,5 +150,7 @@ def wait_for(
         if process is not None and process.poll() is not None:
             raise RuntimeError(f"it ended early: {process.communicate()[0]}")
         if time.monotonic() > deadline:
+            if process is not None:
+                process.kill()
             raise TimeoutError(f"waited {seconds:.0f} s in vain")
         time.sleep(pause)

@@ -123,7 +123,7 @@ def truncated_journal(bench: Bench) -> Outcome:
     """The driver is killed and the search's journal loses the end of its last line."""
     study = bench.study("journal")
     run = start_here(study)
-    wait_for(lambda: len(naps(study)) > TRIALS * EPOCHS * BATCHES // 3, 300, run)
+    wait_for(lambda: len(naps(study)) > TRIALS * EPOCHS * BATCHES // 3, 900, run)
     kill(run.pid)
     run.communicate()
     time.sleep(5)  # its Ray notices that the driver is gone
@@ -137,12 +137,12 @@ def disk_full(bench: Bench) -> Outcome:
     study = bench.study("full")
     with small_disk(study.parent / ".nbsr") as disk:
         run = start_here(study)
-        wait_for(lambda: len(list(disk.glob("trials/[!.]*"))) > TRIALS // 3, 300, run)
+        wait_for(lambda: len(list(disk.glob("trials/[!.]*"))) > TRIALS // 3, 900, run)
         ballast = disk / "ballast"
         with suppress(OSError), ballast.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
-        output = run.communicate(timeout=300)[0]
+        output = run.communicate(timeout=600)[0]
         kept = len(list(disk.glob("trials/[!.]*/result.json")))
         ballast.unlink()
         outcome = finished_here(bench, study, "the store's disk full (tmpfs), then room made")
@@ -156,7 +156,7 @@ def read_only(bench: Bench) -> Outcome:
     study = bench.study("fixed")
     with small_disk(study.parent / ".nbsr") as disk:
         run = start_here(study)
-        wait_for(lambda: len(list(disk.glob("trials/[!.]*"))) > TRIALS // 3, 300, run)
+        wait_for(lambda: len(list(disk.glob("trials/[!.]*"))) > TRIALS // 3, 900, run)
         kill(run.pid)
         run.communicate()
         wait_for(
