@@ -30,7 +30,8 @@ postgres_programs() {
 }
 as_postgres() { if [ "$(id -u)" = 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi; }
 
-# ---- processes: each part is the leader of a session of its own, and everything it starts stays in that session
+# ---- processes: each part is the leader of a session of its own, and what it starts stays in that session or, as a job's
+# driver, which gets a session of its own, carries the part's mark in its environment
 
 pid_file() { echo "$folder/pids/$1"; }
 # A pid alone may have been given to somebody else in the meantime: the time of its start goes with it.
@@ -42,14 +43,20 @@ session_of() {
     if [ -e "/proc/$pid" ] && [ "$(birth "$pid")" != "$born" ]; then return 1; fi
     echo "$pid"
 }
-members() { local leader; leader=$(session_of "$1") && ps -o pid= -s "$leader" | tr -d ' ' || true; }
+mark() { echo "NBSR_CLUSTER_PART=$folder:$1"; }
+members() {
+    local leader
+    leader=$(session_of "$1") || return 0
+    { ps -o pid= -s "$leader" | tr -d ' '
+      grep -lzxF -e "$(mark "$1")" /proc/[0-9]*/environ 2> /dev/null | cut -d/ -f3; } | sort -u || true
+}
 alive() { [ -n "$(members "$1")" ]; }
 
 launch() { # PART COMMAND...: in the background, in a new session; its pid is kept
     local part=$1; shift
     mkdir -p "$folder/pids" "$folder/logs"
     rm -f "$(pid_file "$part")" "$folder/logs/$part.log"
-    setsid --fork bash -c 'echo "$$ $(cut -d" " -f22 /proc/$$/stat)" > "$1.new"; mv "$1.new" "$1"; shift; exec "$@"' \
+    env "$(mark "$part")" setsid --fork bash -c 'echo "$$ $(cut -d" " -f22 /proc/$$/stat)" > "$1.new"; mv "$1.new" "$1"; shift; exec "$@"' \
         _ "$(pid_file "$part")" "$@" < /dev/null >> "$folder/logs/$part.log" 2>&1
     for _ in $(seq 100); do [ -s "$(pid_file "$part")" ] && return; sleep 0.1; done
     fail "$part did not start; see $folder/logs/$part.log"
@@ -66,7 +73,11 @@ end() { # PART: asked first, then killed
 
 kill_now() { # PART: as if its machine had lost power
     local pid
-    for pid in $(members "$1"); do kill -KILL "$pid" 2>/dev/null || true; done
+    for _ in $(seq 50); do # whoever is killed late may have started another meanwhile
+        alive "$1" || break
+        for pid in $(members "$1"); do kill -KILL "$pid" 2>/dev/null || true; done
+        sleep 0.1
+    done
     rm -f "$(pid_file "$1")"
 }
 
@@ -132,6 +143,8 @@ start_postgres() {
         if [ "$(id -u)" = 0 ]; then # the postgres user must be able to reach its own folder, and only that
             chmod o+x "$folder"
             chown postgres "$data" "$data.pw"
+            as_postgres test -x "$data" ||
+                fail "user postgres cannot reach $data: chmod o+x the folders above, or choose another NBSR_CLUSTER_FOLDER"
         fi
         (cd / && as_postgres "$programs/initdb" --pgdata="$data" --username=nbsr --pwfile="$data.pw" --encoding=UTF8 \
             --auth=scram-sha-256 --no-sync) > "$folder/logs/initdb.log" 2>&1 ||
@@ -153,26 +166,33 @@ start_postgres() {
 
 start_mlflow() {
     # The address of the database goes through the environment: a command line can be read by everybody.
-    launch mlflow env PGPASSFILE="$folder/pgpass" MLFLOW_DISABLE_TELEMETRY=true \
+    launch mlflow env PGPASSFILE="$folder/pgpass" MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
         MLFLOW_BACKEND_STORE_URI="postgresql+psycopg://nbsr@127.0.0.1:$postgres_port/mlflow" \
         "$python" -m mlflow server --host 127.0.0.1 --port "$mlflow_port" --workers "${NBSR_MLFLOW_WORKERS:-2}" \
-        --artifacts-destination "$folder/artifacts"
+        --artifacts-destination "$folder/artifacts" --uvicorn-opts "--timeout-worker-healthcheck $patience"
     until_true "$patience" "the MLflow server" listening "$mlflow_port"
 }
 
-# Ray replaces 127.0.0.1 by an address that others can reach; the other addresses of loopback it leaves alone. So each
-# node has an address of its own, as on two machines, and nothing listens where others could reach it.
-declare -A address=([head]=127.0.0.2 [worker]=127.0.0.3)
+# Ray replaces 127.0.0.1 by an address that others can reach, and where a node has any other address its parts listen on
+# all interfaces. RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 has it keep loopback, as it does where it opens no cluster at all;
+# but then it refuses a second node. So a node is started by `ray start` with just that refusal taken out.
+ray_start='
+import sys
+from ray._private import ray_constants, services
+from ray.scripts.scripts import main
+ray_constants.ENABLE_RAY_CLUSTER = True
+services.resolve_ip_for_localhost = lambda host: host
+sys.exit(main())'
 
 node() { # PART OPTIONS...: a Ray node with all that a driver needs in its environment
     local part=$1; shift
     (
         eval "$(exports)"
         unset NBSR_CLUSTER
-        export NBSR_PYTHON=$python PATH="$(dirname "$python"):$PATH" RAY_raylet_start_wait_time_s=300 \
-            RAY_health_check_timeout_ms=30000 RAY_gcs_rpc_server_reconnect_timeout_s=300
-        launch "$part" "$python" -m ray.scripts.scripts start --block --disable-usage-stats \
-            --node-ip-address="${address[$part]}" --num-cpus="$cpus" --object-store-memory=100000000 "$@"
+        export NBSR_PYTHON=$python PATH="$(dirname "$python"):$PATH" RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 \
+            RAY_raylet_start_wait_time_s=300 RAY_health_check_timeout_ms=30000 RAY_gcs_rpc_server_reconnect_timeout_s=300
+        launch "$part" "$python" -c "$ray_start" start --block --disable-usage-stats --node-ip-address=127.0.0.1 \
+            --num-cpus="$cpus" --object-store-memory=100000000 "$@"
     )
 }
 
@@ -186,7 +206,7 @@ start_head() {
 start_worker() {
     # Files of its own, as on another machine: in one folder, a node that is done with a job's files takes them from all.
     mkdir -p "$ray_temp/worker"
-    node worker --address="${address[head]}:$gcs_port" --dashboard-agent-listen-port="$worker_agent_port" \
+    node worker --address="127.0.0.1:$gcs_port" --dashboard-agent-listen-port="$worker_agent_port" \
         --temp-dir="$ray_temp/worker"
     until_true "$patience" "the worker" grep -q "Ray runtime started" "$folder/logs/worker.log"
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,11 @@ from nbsr_core.errors import NbsrError
 from nbsr_platform.study import Collection, Study
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+# What a disk says that a user can do something about.
+OF_THE_DISK = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
+}
 
 StudyFile = Annotated[Path, typer.Argument(help="A study file, or a collection of them.", show_default=False)]
 Overrides = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
@@ -41,6 +47,14 @@ def clear_errors() -> Iterator[None]:
         raise typer.Exit(BAD_INPUT) from None
     except BrokenPipeError:
         raise typer.Exit(0) from None
+    except OSError as error:
+        if error.errno not in OF_THE_DISK:
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"{place}{error.strerror}; what is done is kept", style="red", markup=False
+        )
+        raise typer.Exit(BAD_INPUT) from None
 
 
 def members(what: Study | Collection) -> tuple[Study, ...]:

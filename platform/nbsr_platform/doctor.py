@@ -29,6 +29,7 @@ from rich.text import Text
 
 import nbsr_core
 from nbsr_core.domains.medical import kaggle
+from nbsr_platform.listeners import listeners
 from nbsr_platform.paths import Home
 from nbsr_platform.tracking_store import DATABASES, EXPECTED, SERVERS, masked, sqlite_file
 
@@ -44,6 +45,7 @@ DATA_SETS = {
 }
 LOW_DISK, LOW_MEMORY = 2e9, 2e9
 PATIENCE = 4.0
+SHOWN = 3  # places of one kind of server
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 # In a process of its own: a torchvision that does not fit torch may die in ways that cannot be caught.
@@ -80,6 +82,7 @@ def examine(home: Home, tracking_uri: str | None = None) -> list[Finding]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as vision:
         software = list(_software())
         others = [*_machine(), *_data(), _store(home), _tracking(tracking_uri or home.tracking_uri), _ray()]
+        others += list(_reachable())
         return [*software, _torchvision(vision), *others]
 
 
@@ -271,6 +274,20 @@ def _ray() -> Finding:
         return Finding("Ray", "ok", "no cluster named: each run starts its own Ray on this machine")
     says = f"RAY_ADDRESS={address} is set, but a run starts its own Ray unless told"
     return Finding("Ray", "warn", says, 'nbsr run STUDY --address "$RAY_ADDRESS" uses that cluster')
+
+
+def _reachable() -> Iterator[Finding]:
+    """Servers of our kind that others than this machine can reach: they run anybody's code, or show everything."""
+    seen = listeners()
+    open_to_others = [one for one in seen if one.reachable]
+    for service in dict.fromkeys(one.service for one in open_to_others):
+        places = [f"{one.address}:{one.port} (process {one.pid})" for one in open_to_others if one.service == service]
+        says = f"{service} can be reached from elsewhere: {', '.join(places[:SHOWN])}"
+        says += f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+        advice = "have it listen on 127.0.0.1 and reach it through ssh -L; with Ray, also RAY_AUTH_MODE=token"
+        yield Finding("network", "warn", says, advice)
+    if not open_to_others:
+        yield Finding("network", "ok", "no Ray or MLflow server here can be reached from elsewhere")
 
 
 def render(findings: Sequence[Finding], console: Console) -> None:

@@ -8,15 +8,12 @@ repeated without harm. So a run that was killed at any moment is finished by sta
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
-import os
 import queue
 import shutil
 import threading
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -25,8 +22,9 @@ import ray
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
+from ray.tune.stopper import Stopper
 
-from nbsr_core.errors import InputError, NbsrError
+from nbsr_core.errors import InputError
 from nbsr_platform.paths import Home
 from nbsr_platform.placement import beside_the_driver, capacity, placement
 from nbsr_platform.results import ResultStore, TrialResult
@@ -74,55 +72,6 @@ class GridFeed:
         return False
 
 
-class RayError(NbsrError, RuntimeError):
-    """There is no Ray to run on."""
-
-
-class AlreadyRunningError(NbsrError):
-    """Somebody else is running this study in this store."""
-
-
-@contextlib.contextmanager
-def study_lock(home: Home, study: str) -> Iterator[None]:
-    """One driver a study and store. The lock ends with its process, however that ends."""
-    path = home.lock(study)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            owner = file.read().strip() or "another process"
-            raise AlreadyRunningError(f"study {study!r} is already running in {home.root} (process {owner})") from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
-
-
-@contextlib.contextmanager
-def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
-    """A Ray of our own, or the cluster at `address`; one that is already up in this process is used as it is."""
-    if ray.is_initialized():
-        yield
-        return
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"ray\..*")
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    try:
-        if address is None:
-            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
-        else:
-            ray.init(address=address, **options)
-    except Exception as error:  # of any kind: a machine too busy, a cluster that is not there
-        what = "Ray does not start here" if address is None else f"cannot use the Ray cluster at {address!r}"
-        raise RayError(f"{what}: {' '.join(str(error).split())}") from None
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
 class _LeftBehind:
     """Tune pickles all it is given, for a restoration that we never ask for: there is nothing of ours in it."""
 
@@ -130,16 +79,41 @@ class _LeftBehind:
         return {}
 
 
+class _Ending(_LeftBehind, Stopper):  # type: ignore[misc]
+    """What goes wrong in the driver itself (a full disk, a lost database) ends the study, and is raised at its end.
+
+    Left to Tune it would be the trial's failure, and a good result be tried again until it is given up.
+    """
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.error = self.error or error
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self.error is not None
+
+
 class _FeedSearcher(_LeftBehind, Searcher):  # type: ignore[misc]
     """A feed as Tune wants it."""
 
-    def __init__(self, feed: Feed, config: Callable[[Trial], dict[str, Any]]) -> None:
+    def __init__(self, feed: Feed, config: Callable[[Trial], dict[str, Any]], ending: _Ending) -> None:
         super().__init__(metric=None, mode=None)
-        self.feed, self.config = feed, config
+        self.feed, self.config, self.ending = feed, config, ending
         self.trials: dict[str, Trial] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str:
-        trial = self.feed.next()
+        trial = None
+        with self.ending.guard():
+            trial = self.feed.next()
         if trial is None:
             return str(Searcher.FINISHED)
         self.trials[trial_id] = trial
@@ -188,12 +162,17 @@ class _Driver(_LeftBehind, tune.Callback):  # type: ignore[misc]
             self.epochs.setdefault(trial_id, []).append(epoch)
             if self.watcher is not None:
                 self.watcher.progressed(trial, epoch)
-            if not result.get("done") and self.searcher.feed.should_prune(trial, epoch):
+            prune = False
+            with self.searcher.ending.guard():
+                prune = not result.get("done") and self.searcher.feed.should_prune(trial, epoch)
+            if prune:
                 self.pruned.add(trial_id)
                 return True
         return False
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if self.searcher.ending.error is not None:
+            return  # whoever runs the study again goes on from what was kept until then
         mine = self.searcher.trials[trial.trial_id]
         result = ray.get(self.collector.take.remote(mine.key))
         if result is None:
@@ -203,12 +182,16 @@ class _Driver(_LeftBehind, tune.Callback):  # type: ignore[misc]
                 result = TrialResult(mine.key, "pruned", seconds, epochs)
             else:
                 result = TrialResult(mine.key, "failed", seconds, epochs, error="the worker ended without a result")
-        self.keep(mine, result)
+        with self.searcher.ending.guard():
+            self.keep(mine, result)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if self.searcher.ending.error is not None:
+            return
         mine = self.searcher.trials[trial.trial_id]
         lost = f"the worker was lost and {trial.num_failures} attempts failed (out of memory, or killed?)"
-        self.keep(mine, TrialResult(mine.key, "failed", 0.0, error=lost))
+        with self.searcher.ending.guard():
+            self.keep(mine, TrialResult(mine.key, "failed", 0.0, error=lost))
 
 
 class Recorder:
@@ -289,6 +272,7 @@ def execute(
     plan = placement(study.resources, capacity())
     if not plan.fits:
         raise InputError(f"resources: a trial asks for {plan.team}, more than Ray has here: it would wait for ever")
+    ending = _Ending()
     searcher = _FeedSearcher(
         feed,
         lambda trial: {
@@ -296,8 +280,9 @@ def execute(
             "collector": collector,
             "device": plan.device,
             "team": plan.team,
-            "storage": str(scratch),
+            "storage": str(home.checkpoints),
         },
+        ending,
     )
     driver = _Driver(searcher, store, collector, keep)
     driver.watcher = watcher
@@ -314,6 +299,7 @@ def execute(
             name="run",
             storage_path=str(scratch),
             callbacks=[driver],
+            stop=ending,
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=study.resources.retries),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
@@ -322,9 +308,15 @@ def execute(
     try:
         with _quiet_tune():
             tuner.fit()
+    except Exception:
+        if ending.error is None:
+            store.check_writable()  # a full disk shows in many ways
+            raise
     finally:
         ray.kill(collector)
         shutil.rmtree(scratch, ignore_errors=True)
+    if ending.error is not None:
+        raise ending.error
 
 
 @contextlib.contextmanager

@@ -32,6 +32,11 @@ class Home:
         """Where MLflow keeps artifacts of runs in the default store."""
         return self.root / "artifacts"
 
+    @property
+    def checkpoints(self) -> Path:
+        """Of trials on several workers that are under way, one folder a key: a killed study goes on from there."""
+        return self.root / "checkpoints"
+
     def search_journal(self, study: str) -> Path:
         """Optuna's journal of a study: what was proposed, finished, pruned or failed."""
         return self.root / "searches" / f"{study}.journal"

@@ -14,12 +14,26 @@ from typing import Any, Literal
 
 import torch
 
-from nbsr_core.errors import InputError
+from nbsr_core.errors import InputError, NbsrError
+from nbsr_core.training.checkpoint import load_checkpoint
 
 Status = Literal["finished", "pruned", "failed"]
 
+# Bytes that a store must have room for to be called writable: a small result has as many.
+PROBE = 100_000
+
 # In JSON, {NAMED: "inf"} stands for the number of that name.
 NAMED = "$float"
+
+
+class StoreError(NbsrError, RuntimeError):
+    """The disk under the store is full, read-only or gone."""
+
+    def __init__(self, place: Path, error: OSError) -> None:
+        super().__init__(
+            f"cannot write to the store {place}: {error.strerror}; what is done is kept, and the same command goes on "
+            "when there is room"
+        )
 
 
 @dataclass
@@ -121,11 +135,33 @@ class ResultStore:
 
     def load_state(self, key: str) -> dict[str, Any]:
         """What the trial's model learned; tensors and plain values only, nothing in it can run code."""
-        state: dict[str, Any] = torch.load(self.folder(key) / "model.pt", map_location="cpu", weights_only=True)
-        return state
+        try:
+            return load_checkpoint(self.folder(key) / "model.pt")
+        except InputError as error:
+            raise InputError(f"{error}; delete its folder to run the trial again") from None
 
     def save(self, result: TrialResult) -> None:
         """Keep a finished trial. Written beside its place, then renamed: a crash leaves nothing half-done."""
+        try:
+            self._save(result)
+        except OSError as error:
+            raise StoreError(self.root, error) from None
+        except RuntimeError:
+            self.check_writable()  # torch has no better word for a full disk
+            raise
+
+    def check_writable(self) -> None:
+        """Raise where nothing more can be kept."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.root) as file:
+                file.write(bytes(PROBE))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreError(self.root, error) from None
+
+    def _save(self, result: TrialResult) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=self.root, prefix=f".{result.key}-"))
         try:

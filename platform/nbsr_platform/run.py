@@ -14,14 +14,15 @@ import pandas as pd
 from rich.console import Console
 
 from nbsr_platform import summary
-from nbsr_platform.execute import GridFeed, Outcome, Recorder, execute, ray_session, study_lock
+from nbsr_platform.execute import GridFeed, Outcome, Recorder, execute
 from nbsr_platform.paths import Home
 from nbsr_platform.prepare import prepare
 from nbsr_platform.progress import Progress
 from nbsr_platform.report import Material, Proposal, write_report
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.search import SearchFeed
-from nbsr_platform.search_storage import cut_to_last_good_line
+from nbsr_platform.search_storage import cut_to_last_good_line, open_storage
+from nbsr_platform.session import ray_session, study_lock
 from nbsr_platform.study import Collection, Study
 from nbsr_platform.tracking import Tracker
 from nbsr_platform.trial import Trial, data_fingerprint, grid, study_key
@@ -147,6 +148,8 @@ def run(
     place = Home.of(home)
     console = console or Console(quiet=True)
     studies: Sequence[Study] = what.studies if isinstance(what, Collection) else [what]
+    if search_storage is not None and any(study.search is not None for study in studies):
+        open_storage(place, what.name, search_storage)  # says what is wrong with it before anything is written
     tracker = Tracker.open(place, tracking_uri)
     parts: list[StudyRun] = []
     with ExitStack() as session:

@@ -35,6 +35,8 @@ from nbsr_platform.trial import Trial, canonical
 
 # A worker reports at most this often: reports cost the driver time, and nobody reads faster.
 REPORT_SECONDS = 0.5
+# How Ray calls the folder into which it unpacks a job's files.
+JOB_FOLDER = "_ray_pkg_"
 
 
 @ray.remote(num_cpus=0, max_concurrency=4, max_restarts=-1, max_task_retries=-1)
@@ -123,7 +125,7 @@ class TrialTrainable(tune.Trainable):  # type: ignore[misc]
 
 def run_trial(trial: Trial, device: str, execution: Execution | None = None) -> Iterator[EpochRecord | TrialResult]:
     """Train and judge a model: a record an epoch, at last the result. Deterministic given the trial."""
-    domain = find_domain(trial.domain, trial.beside)
+    domain = find_domain(trial.domain, beside_here(trial.beside))
     splits = load_splits(trial)
     kind = domain.models[trial.kind]
     seed_everything(trial.seed)
@@ -157,9 +159,22 @@ def run_trial(trial: Trial, device: str, execution: Execution | None = None) -> 
     )
 
 
+def beside_here(beside: str | None) -> str | None:
+    """The folder of the study file as this node sees it.
+
+    A job's files lie in a folder of their own on every node, under different roots; the folder's name, a hash of what
+    is in it, is the same on all of them.
+    """
+    here = Path.cwd()
+    if beside is None or not here.name.startswith(JOB_FOLDER) or here.name not in (parts := Path(beside).parts):
+        return beside
+    return str(here.joinpath(*parts[parts.index(here.name) + 1 :]))
+
+
 def load_splits(trial: Trial) -> Splits:
     """The trial's data; a warm worker keeps what it loaded last."""
-    return _load_splits(trial.domain, trial.beside, canonical(trial.data), trial.data_fingerprint, trial.seed)
+    beside = beside_here(trial.beside)
+    return _load_splits(trial.domain, beside, canonical(trial.data), trial.data_fingerprint, trial.seed)
 
 
 @lru_cache(maxsize=4)

@@ -19,6 +19,8 @@ from mlflow import MlflowClient
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
+from benchmarks.reliability import napping
+
 GRID = """
 name: tiny
 domain: medical
@@ -46,35 +48,8 @@ search:
     lambda: {float: [1.0e-5, 1.0e-2], log: true}
     eta: frontier
 """
-NAPPING = '''
-"""Iris that takes its time: before every batch of training it naps, and writes down who naps."""
-
-import os
-import time
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-from nbsr_core.domains.iris import Iris
-
-
-@dataclass(frozen=True)
-class Naps:
-    seconds: float = 0.1
-
-
-class Napping(Iris):
-    name = "napping"
-    data = Naps
-
-    def load(self, data, seed):
-        def nap(x, generator):
-            with Path(__file__).with_name("naps.log").open("a") as log:
-                log.write(f"{os.getpid()}\\n")
-            time.sleep(data.seconds)
-            return x
-
-        return replace(super().load(None, seed), augment=nap)
-'''
+# A domain that stands beside its study file, and naps.
+NAPPING = Path(napping.__file__).read_text()
 # 90 flowers make 3 batches an epoch: a trial naps for 6 seconds.
 NAPS = """
 name: naps

@@ -1,0 +1,82 @@
+"""What a study needs around it while it runs: a lock, so that nobody runs it twice at once, and a Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+
+from nbsr_core.errors import NbsrError
+from nbsr_platform.paths import Home
+
+
+class RayError(NbsrError, RuntimeError):
+    """There is no Ray to run on."""
+
+
+class AlreadyRunningError(NbsrError):
+    """Somebody else is running this study in this store."""
+
+
+@contextlib.contextmanager
+def study_lock(home: Home, study: str) -> Iterator[None]:
+    """One driver a study and store. The lock ends with its process, however that ends."""
+    path = home.lock(study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            raise AlreadyRunningError(f"study {study!r} is already running in {home.root} (process {owner})") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+@contextlib.contextmanager
+def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
+    """A Ray of our own, or the cluster at `address`; one that is already up in this process is used as it is."""
+    if ray.is_initialized():
+        yield
+        return
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"ray\..*")
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address is None:
+            with _on_loopback():
+                ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
+        else:
+            ray.init(address=address, **options)
+    except Exception as error:  # of any kind: a machine too busy, a cluster that is not there
+        what = "Ray does not start here" if address is None else f"cannot use the Ray cluster at {address!r}"
+        raise RayError(f"{what}: {' '.join(str(error).split())}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Have a Ray that is started meanwhile listen on loopback only, as it does where it opens no cluster.
+
+    On Linux its parts listen on all interfaces otherwise, and replace 127.0.0.1 where they are told to use it.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before

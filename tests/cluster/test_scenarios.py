@@ -1,0 +1,43 @@
+"""A real cluster of two nodes on loopback. All scenarios: `python -m benchmarks.reliability`; here the quickest two."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nbsr_platform.listeners import listeners
+
+from benchmarks.reliability.bench import Bench
+from benchmarks.reliability.cluster import LocalCluster
+from benchmarks.reliability.scenarios import SCENARIOS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    if not any(Path("/usr/lib/postgresql").glob("*/bin/initdb")) and shutil.which("initdb") is None:
+        pytest.skip("Postgres is not installed here")
+    folder = tmp_path_factory.mktemp("cluster")
+    for above in (folder, *folder.parents[:2]):
+        above.chmod(0o755)  # Postgres runs as a user of its own where we are root, and must reach its folder
+    found = Bench(folder, LocalCluster(folder / "cluster"))
+    found.ready()
+    yield found
+    found.cluster.down()
+    assert found.cluster.processes() == [], "it takes down what it started"
+
+
+def test_nothing_of_it_can_be_reached_from_elsewhere(bench: Bench) -> None:
+    ours = set(bench.cluster.processes())
+    heard = [one for one in listeners() if one.pid in ours]
+    assert {"Ray's dashboard and Jobs", "Ray Client", "Ray's own parts"} <= {one.service for one in heard}
+    assert [one for one in heard if one.reachable] == []
+
+
+@pytest.mark.parametrize("name", ["no-token", "node"])
+def test_a_scenario_loses_and_doubles_nothing(bench: Bench, name: str) -> None:
+    outcome = SCENARIOS[name](bench)
+    assert outcome.good, outcome

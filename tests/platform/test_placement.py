@@ -1,0 +1,56 @@
+"""What would be asked of Ray, for GPUs and for CPUs, by one and the same study."""
+
+from __future__ import annotations
+
+import pytest
+from nbsr_platform.parts import Resources
+from nbsr_platform.placement import HEAD, placement
+
+from nbsr_core.errors import InputError
+
+
+def test_a_share_of_a_gpu_lets_several_trials_use_one() -> None:
+    asked = placement(Resources(gpus_per_worker=0.25), {"CPU": 16.0, "GPU": 2.0})
+    assert asked.per_trial == {"cpu": 1.0, "gpu": 0.25}
+    assert (asked.concurrency, asked.device, asked.fits) == (8, "cuda", True)
+
+
+def test_the_same_study_runs_where_there_are_no_gpus() -> None:
+    asked = placement(Resources(gpus_per_worker=0.25), {"CPU": 4.0})
+    assert asked.per_trial == {"cpu": 1.0}
+    assert (asked.concurrency, asked.device, asked.team.backend) == (4, "cpu", "gloo")
+
+
+def test_a_team_asks_for_its_workers_and_waits_on_the_head() -> None:
+    resources = Resources(workers=4, cpus_per_worker=2, gpus_per_worker=1, retries=5)
+    asked = placement(resources, {"CPU": 16.0, "GPU": 8.0})
+    assert asked.per_trial == {HEAD: 0.001}, "who waits takes no CPU or GPU away from those who work"
+    scaling = asked.team.scaling
+    assert (scaling.num_workers, scaling.use_gpu, asked.team.backend) == (4, True, "nccl")
+    assert scaling.resources_per_worker == {"CPU": 2.0, "GPU": 1.0}
+    assert asked.concurrency == 2, "eight GPUs have room for two teams of four"
+    bare = placement(resources, {"CPU": 16.0}).team
+    assert (bare.scaling.use_gpu, bare.scaling.resources_per_worker, bare.backend) == (False, {"CPU": 2.0}, "gloo")
+
+
+@pytest.mark.parametrize(
+    ("resources", "cluster"),
+    [
+        (Resources(workers=3), {"CPU": 2.0}),
+        (Resources(gpus_per_worker=4), {"CPU": 64.0, "GPU": 2.0}),
+        (Resources(workers=2, gpus_per_worker=2), {"CPU": 64.0, "GPU": 3.0}),
+    ],
+)
+def test_what_can_never_run_is_known_before(resources: Resources, cluster: dict[str, float]) -> None:
+    assert not placement(resources, cluster).fits
+
+
+def test_less_at_once_than_there_is_room_for() -> None:
+    assert placement(Resources(concurrency=2), {"CPU": 8.0}).concurrency == 2
+    assert placement(Resources(concurrency=20), {"CPU": 8.0}).concurrency == 8
+
+
+@pytest.mark.parametrize("options", [{"gpus_per_worker": 1.5}, {"workers": 2, "gpus_per_worker": 0.5}])
+def test_shares_that_ray_cannot_give_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="gpus_per_worker"):
+        Resources(**options)  # type: ignore[arg-type]
