@@ -32,6 +32,11 @@ class Home:
         """Where MLflow keeps artifacts of runs in the default store."""
         return self.root / "artifacts"
 
+    @property
+    def studies(self) -> Path:
+        """Study files that were made from trials."""
+        return self.root / "studies"
+
     def search_journal(self, study: str) -> Path:
         """Optuna's journal of a study: what was proposed, finished, pruned or failed."""
         return self.root / "searches" / f"{study}.journal"

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nbsr_core.errors import InputError
 from nbsr_platform.artifacts import write_artifacts
+from nbsr_platform.from_trial import study_text
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.tracking_names import (
+    PARETO,
+    STUDY_FILE,
     Figures,
     experiment_name,
     metric_name,
@@ -130,7 +133,7 @@ class Tracker:
         changed = {name: value for name, value in tags.items() if run.data.tags.get(name) != value}
         if changed:
             self._log(run_id, {}, {}, changed, run.info.start_time)
-        self.store.call("log_text", run_id, study.to_yaml(), "study.yaml")
+        self.store.call("log_text", run_id, study.to_yaml(), STUDY_FILE)
         self._parents[run_id] = experiment
         self._children[run_id] = self._recorded_under(run_id)
         return run_id
@@ -170,6 +173,7 @@ class Tracker:
             if "nbsr.error" in run.data.tags and result.error is None:
                 self.store.call("delete_tag", earlier.run_id, "nbsr.error")
         run_id, started = str(run.info.run_id), int(run.info.start_time)
+        self.store.call("log_text", run_id, study_text(trial), STUDY_FILE)
         if result.error is not None:
             self.store.call("log_text", run_id, result.error, "error.txt")
         if with_artifacts and result.status == "finished":
@@ -181,10 +185,14 @@ class Tracker:
         known[trial.key] = Recorded(run_id, result.status, with_artifacts)
         return run_id
 
-    def record_artifacts(self, parent_id: str, trial: Trial, result: TrialResult, store: ResultStore | None) -> str:
-        """Add tables, pictures and the model to a trial's run, recording the trial first where that was not done."""
+    def record_member(self, parent_id: str, trial: Trial, result: TrialResult, store: ResultStore | None) -> str:
+        """Mark a trial as a member of its search's Pareto set and add tables, pictures and the model to its run.
+
+        The trial is recorded first where that was not done.
+        """
         run_id = self.record(parent_id, trial, result, store, with_artifacts=True)
         known = self._known(parent_id)
+        self.store.call("set_tag", run_id, PARETO, "true")
         if not known[trial.key].artifacts and result.status == "finished":
             self._log_artifacts(run_id, trial, result, store)
             self.store.call("set_tag", run_id, "nbsr.artifacts", "true")

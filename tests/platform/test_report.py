@@ -13,7 +13,8 @@ import pytest
 from nbsr_platform.cli import app
 from nbsr_platform.paper import Paper
 from nbsr_platform.paths import Home
-from nbsr_platform.report import Material, Proposal, page
+from nbsr_platform.proposals import Proposal
+from nbsr_platform.report import Material, page
 from nbsr_platform.report.find import find
 from nbsr_platform.report.searches import importances
 from nbsr_platform.report.verdicts import answer, difference, lines

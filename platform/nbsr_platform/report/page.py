@@ -95,7 +95,7 @@ def _add_study(made: Page, material: Material, anchor: str) -> None:
         _add_plots(made, material)
     found = searches.search_data(material)
     if found is not None:
-        made.add("<h3>Search</h3>")
+        made.add(f"<h3>Search</h3>{tables.members(material)}")
         made.plot("parallel", found, "Every proposal, from parameter to parameter to its objectives.")
         made.plot("history", found, "Objectives in the order of the proposals; the line is the best so far.")
         made.plot(
