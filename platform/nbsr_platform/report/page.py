@@ -14,13 +14,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from nbsr_platform.report import charts, searches, tables
+from nbsr_platform.report import charts, decomposition, searches, tables
 from nbsr_platform.report.material import Group, Material
 from nbsr_platform.report.numbers import brief
 from nbsr_platform.report.reproduce import reproduce
 from nbsr_platform.report.verdicts import answer, difference, headline, higher_is_better, lines
 
-SCRIPTS = ("plot.js", "graph.js", "walks.js", "search.js", "report.js")
+SCRIPTS = ("plot.js", "graph.js", "walks.js", "search.js", "theory.js", "report.js")
 
 
 class Page:
@@ -92,6 +92,7 @@ def _add_study(made: Page, material: Material, anchor: str) -> None:
     if material.finished:
         made.add("<h3>Figures</h3><p>Mean ± half of the 95% interval (Student-t over seeds); bold is best.</p>")
         made.add(tables.comparison(material) + tables.paired(material))
+        _add_decomposition(made, material)
         _add_plots(made, material)
     found = searches.search_data(material)
     if found is not None:
@@ -105,6 +106,14 @@ def _add_study(made: Page, material: Material, anchor: str) -> None:
             "band): main effects only, among the proposals that have it.",
         )
     made.add(f"<h3>How to reproduce</h3>{reproduce(material)}</section>")
+
+
+def _add_decomposition(made: Page, material: Material) -> None:
+    found = decomposition.decompose(material)
+    if found:
+        made.add(f"<h3>Bias and variance</h3>{decomposition.table(found, len(found[0].without))}")
+        if found[0].options:
+            made.plot("decomposition", decomposition.chart_data(found), "Means over the test inputs; bands are 95%.")
 
 
 def _add_plots(made: Page, material: Material) -> None:
