@@ -142,13 +142,16 @@ def _add_plots(made: Page, material: Material) -> None:
     if beliefs:
         made.add("<h3>Belief</h3>")
         made.plot("belief", beliefs, "Mean over samples and seeds by depth; the band holds 90% of the samples.")
-        made.plot(
-            "entropy",
-            beliefs,
-            f"Entropy of the belief at the end of the walk ({walkers[0].first[0].name}): the test split against every "
-            "further set of the domain.",
-        )
-        made.plot("usage", beliefs, "Share of the walks through each node and edge (first seed).")
+        if any(found["entropy"] for found in beliefs):
+            made.plot(
+                "entropy",
+                beliefs,
+                f"Entropy of the belief at the end of the walk ({walkers[0].first[0].name}): the test split against "
+                "every further set of the domain.",
+            )
+        drawn = [found for found in beliefs if found["graph"]["nodes"]]
+        if drawn:
+            made.plot("usage", drawn, "Share of the walks through each node and edge (first seed).")
     _add_walks(made, walkers)
     curves = [found for found in map(charts.training, material.shown) if found is not None]
     if curves:
