@@ -173,12 +173,13 @@ class Tracker:
             if "nbsr.error" in run.data.tags and result.error is None:
                 self.store.call("delete_tag", earlier.run_id, "nbsr.error")
         run_id, started = str(run.info.run_id), int(run.info.start_time)
-        self.store.call("log_text", run_id, study_text(trial), STUDY_FILE)
         if result.error is not None:
             self.store.call("log_text", run_id, result.error, "error.txt")
         if with_artifacts and result.status == "finished":
             self._log_artifacts(run_id, trial, result, store)
             late_tags = {**late_tags, "nbsr.artifacts": "true"}
+        else:
+            self.store.call("log_text", run_id, study_text(trial), STUDY_FILE)
         self._log(run_id, figures, parameters, late_tags, started)
         status = "FAILED" if result.status == "failed" else "FINISHED"
         self.store.call("set_terminated", run_id, status, started + round(result.seconds * 1000))
@@ -304,6 +305,7 @@ class Tracker:
         with tempfile.TemporaryDirectory(prefix="nbsr-") as name:
             folder = Path(name)
             write_artifacts(folder, trial, result)
+            (folder / STUDY_FILE).write_text(study_text(trial), encoding="utf-8")
             if store is not None and (store.folder(trial.key) / "model.pt").exists():
                 save_model(folder / "model", ModelConfig.of(trial, result), store.load_state(trial.key))
             self.store.call("log_artifacts", run_id, str(folder))
