@@ -191,6 +191,18 @@ def test_importance_finds_what_matters() -> None:
     assert importances(proposals[:5], ["noise"], 0) == []
 
 
+def test_the_band_of_a_parameter_that_does_nothing_reaches_zero() -> None:
+    chance = random.Random(2)
+    apart = 0
+    for _ in range(60):
+        proposals = [
+            Proposal(number, "COMPLETE", {"idle": chance.random()}, [chance.gauss(0, 1)], "") for number in range(50)
+        ]
+        (found,) = importances(proposals, ["idle"], 0)
+        apart += found["low"] > 0
+    assert apart <= 8, "a 95% band leaves it out in about 2 of 60 cases"
+
+
 @pytest.fixture
 def stored(tmp_path: Path) -> tuple[Path, Home, Study]:
     """A study file, and a store with all its trials but one."""
