@@ -15,7 +15,7 @@ from nbsr_platform.report.page import page
 from nbsr_platform.study import Study
 from nbsr_platform.trial import data_fingerprint, grid
 from processes import document, journal, nbsr, recorded
-from toys import make_trial
+from toys import make_trial, store_uri
 
 from nbsr_core.errors import InputError
 
@@ -42,6 +42,7 @@ search:
 def hunt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("hunt")
     (folder / "hunt.yaml").write_text(SEARCH)
+    store_uri(folder / ".nbsr")  # a new store takes long to make, and others look at that
     return folder, document(folder, "hunt.yaml")
 
 

@@ -124,7 +124,7 @@ class Change:
     def text(self) -> str:
         def said(name: str) -> str:
             interval = self.intervals[name]
-            verdict = "falls" if interval.high < 0 else "grows" if interval.low > 0 else "is not told apart"
+            verdict = "falls" if interval.high < 0 else "grows" if interval.low > 0 else "does not clearly change"
             return f"{name} {verdict} ({interval.estimate:+.3f}, 95% {interval.low:+.3f} to {interval.high:+.3f})"
 
         parts = ", ".join(said(name) for name in ("bias", "variance", "risk"))

@@ -231,7 +231,7 @@ def _repeated(material: Material, objectives: Mapping[str, str]) -> str:
     if not groups:
         return (
             "One seed each, chosen on the validation split: give the study more seeds, or run a member of the Pareto "
-            "set with `nbsr run --from-trial KEY --set seeds=5`, before believing in a difference between them."
+            "set alone (nbsr run --from-trial KEY --set seeds=5), before believing in a difference between them."
         )
     best = []
     for name, direction in objectives.items():
