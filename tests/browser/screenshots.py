@@ -17,12 +17,12 @@ from mlflow import MlflowClient
 from nbsr_platform.paths import Home
 from pages import Browser, chromium, compare_address, mlflow_pages, wait_for
 
-# File, study, width, dark, and of what; None is the top of the page.
+# File, study, width, dark, and of what: a part alone, with `~` what stands around it, None for the top of the page.
 REPORTS = (
     ("report-top.png", "medical-quickstart", 1280, False, None),
     ("report-walk.png", "medical-quickstart", 1280, False, "figure[data-kind=walks]"),
     ("report-phone.png", "medical-quickstart", 400, True, None),
-    ("report-search.png", "medical-search", 1280, False, "figure[data-kind=parallel]"),
+    ("report-search.png", "medical-search", 1280, False, "~figure[data-kind=parallel]"),
     ("report-importance.png", "medical-search", 1280, False, "figure[data-kind=importance]"),
     ("bias-variance.png", "bias-variance", 1280, False, "figure[data-kind=decomposition]"),
 )
@@ -36,8 +36,11 @@ def take_reports(browser: Browser, home: Home, out: Path) -> None:
             print(f"{name}: no report of {study} in {home.root}")
             continue
         browser.open(page.as_uri(), width=width, height=1100 if width > 500 else 800, dark=dark)
+        around = part is not None and part.startswith("~")
+        if around:
+            browser.run("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", str(part)[1:])
         time.sleep(1)
-        print(browser.picture(out / name, of=part))
+        print(browser.picture(out / name, of=None if around else part))
 
 
 def take_compare(browser: Browser, home: Home, out: Path) -> None:

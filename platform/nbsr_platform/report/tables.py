@@ -118,14 +118,13 @@ def members(material: Material) -> str:
             mean = "" if interval is None else f"<small>over seeds {escape(short(interval, name))}</small>"
             cells.append(f"<td>{escape(short(Interval(proposal.values[index], nan, nan), name))}{mean}")
         cells += [f"<td>{escape(_value(proposal.parameters.get(name)))}" for name in names]
-        body.append(
-            f"<tr><th scope=row>#{proposal.number}<td>{len(group.members)}{''.join(cells)}<td><code>{trial.key}</code>"
-        )
+        key = f"<code>{escape(trial.key)}</code>"
+        body.append(f"<tr><th scope=row>#{proposal.number}<td>{key}<td>{len(group.members)}{''.join(cells)}")
     parameters = "".join(f"<th>{escape(name)}" for name in names)
     return (
         "<p>The Pareto set: objectives as the search found them (one seed), and over all seeds of those that were "
         "trained again. <code>nbsr run --from-trial KEY</code> writes the study file of a member and runs it.</p>"
-        f"<div class=wide><table><thead><tr><th>proposal<th>seeds{heads}{parameters}<th>key</thead>"
+        f"<div class=wide><table><thead><tr><th>proposal<th>key<th>seeds{heads}{parameters}</thead>"
         f"<tbody>{''.join(body)}</tbody></table></div>"
     )
 
