@@ -27,6 +27,12 @@ REPORTS = (
     ("bias-variance.png", "bias-variance", 1280, False, "figure[data-kind=decomposition]"),
 )
 COMPARED = "medical-quickstart"
+# Runs and metrics are what there is to see: other parts of MLflow's page are folded, its side panel is closed.
+FOLD = """
+for (const header of document.querySelectorAll('[class*=collapse-header]'))
+    if (arguments[0].includes(header.innerText.trim())) header.click();
+for (const button of document.querySelectorAll('button[aria-label*="lose"]')) button.click();
+"""
 
 
 def take_reports(browser: Browser, home: Home, out: Path) -> None:
@@ -57,6 +63,8 @@ def take_compare(browser: Browser, home: Home, out: Path) -> None:
         browser.open(compare_address(address, found[0].info.experiment_id, runs), width=1280, height=1000)
         wait_for(browser, *(str(run.info.run_name) for run in found), "test/accuracy")
         time.sleep(3)
+        browser.run(FOLD, ["Visualizations", "Parameters"])
+        time.sleep(2)
         print(browser.picture(out / "mlflow-compare.png"))
 
 
