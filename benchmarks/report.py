@@ -16,7 +16,8 @@ from time import perf_counter
 from typing import Any
 
 from nbsr_platform.paths import Home
-from nbsr_platform.report import Material, Proposal, page
+from nbsr_platform.proposals import Proposal
+from nbsr_platform.report import Material, page
 from nbsr_platform.report.find import of_study
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.study import Study
@@ -132,7 +133,7 @@ def made_up_search(trials: int, chance: random.Random) -> Material:
         trial = make_trial(study, "nbsr", number, "none", proposal=number)
         finished.append((trial, made_up_result(trial, chance)))
         proposals.append(Proposal(number, "COMPLETE", options, [chance.random(), chance.random()], trial.key))
-    pareto = [proposal.key for proposal in proposals[::10]]
+    pareto = [proposal.number for proposal in proposals[::10]]
     return Material(study, finished, (), trials, proposals, pareto, "nbsr run made-up.yaml")
 
 

@@ -28,11 +28,16 @@ GraphShape = Literal["taxonomy", "uniform", "layered", "chain"]
 
 @dataclass(frozen=True)
 class GraphOptions:
-    """Which graph to walk: the domain's own taxonomy, or a regular one of a given depth and width."""
+    """Which graph to walk: the domain's own taxonomy, or a regular one of a given depth and width.
+
+    Attributes:
+        widths: of a layered graph, the width of each level; those beyond `depth` do not count. Empty: `width` for all.
+    """
 
     shape: GraphShape = "taxonomy"
     depth: int = 2
     width: int = 4
+    widths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("shape", self.shape, GraphShape)
@@ -40,6 +45,8 @@ class GraphOptions:
             raise InputError(f"depth must be a whole number >= 1, got {self.depth}")
         if self.width < 1:
             raise InputError(f"width must be a whole number >= 1, got {self.width}")
+        if self.widths and (len(self.widths) < self.depth or min(self.widths) < 1):
+            raise InputError(f"widths must be {self.depth} or more whole numbers >= 1, got {list(self.widths)}")
         nodes = sum(self.width**level for level in range(1, self.depth + 1)) if self.shape == "uniform" else 0
         if nodes > MOST_NODES:
             raise InputError(f"depth {self.depth} and width {self.width} make {nodes:,} nodes; {MOST_NODES:,} at most")
@@ -48,7 +55,7 @@ class GraphOptions:
         if self.shape == "uniform":
             return DecisionGraph.uniform(self.depth, self.width)
         if self.shape == "layered":
-            return DecisionGraph.layered([self.width] * self.depth)
+            return DecisionGraph.layered(list(self.widths[: self.depth]) or [self.width] * self.depth)
         if self.shape == "chain":
             return DecisionGraph.chain(self.depth)
         if taxonomy is None:

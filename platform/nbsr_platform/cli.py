@@ -11,7 +11,7 @@ import typer
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from nbsr_core.errors import NbsrError
+from nbsr_core.errors import InputError, NbsrError
 from nbsr_platform.advice import warnings
 from nbsr_platform.cli_parts import (
     FAILED,
@@ -44,7 +44,13 @@ ReportFile = Annotated[Path | None, typer.Option("--out", help="File to write; i
 
 @app.command()
 def run(
-    study: StudyFile,
+    study: Annotated[
+        Path | None, typer.Argument(help="A study file, or a collection of them.", show_default=False)
+    ] = None,
+    from_trial: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Instead of a file: an MLflow run of a trial, or its key; writes its study."),
+    ] = None,
     overrides: Overrides = [],  # noqa: B006 (typer makes a new list)
     home: HomeFolder = None,
     tracking: Tracking = None,
@@ -54,9 +60,17 @@ def run(
 ) -> None:
     """Run a study, or go on with it: finished trials are reused, only missing ones run."""
     with clear_errors():
-        what = load(study, overrides)
         stream = sys.stderr if as_json else sys.stdout
         console = Console(file=stream, highlight=False, width=None if stream.isatty() else PLAIN_WIDTH)
+        if (study is None) == (from_trial is None):
+            raise InputError("give either a study file or --from-trial RUN")
+        if from_trial is not None:
+            from nbsr_platform.from_trial import write_study
+
+            study = write_study(Home.of(home), from_trial, tracking)
+            console.print(f"study   {study}", soft_wrap=True)
+        assert study is not None
+        what = load(study, overrides)
         for member in members(what):
             for warning in warnings(member):
                 console.print(f"[yellow]warning[/yellow] {member.name}: {warning}", soft_wrap=True)

@@ -26,6 +26,7 @@ from nbsr_platform.explanation import Amount, Explanation, Population, Visit
 from nbsr_platform.options import from_plain
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.tracking_names import PARETO
 from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked, sqlite_file
 from nbsr_platform.trial import Trial
 
@@ -93,7 +94,7 @@ def find_trial(home: Home, what: str, tracking_uri: str | None = None) -> str:
     """The key of the finished trial that is meant."""
     store = ResultStore(home.trials)
     if RUN_ID.fullmatch(what):
-        key = _key_of_run(home, what, tracking_uri)
+        _, key = key_of_run(home, what, tracking_uri)
         if not store.has(key):
             raise InputError(
                 f"run {what} is trial {key}, which is not among the finished trials in {home.trials}; "
@@ -149,22 +150,22 @@ def stored_run(home: Home, run_id: str, tracking_uri: str | None) -> tuple[Track
         raise InputError(f"no run {run_id} in {tracking.public_uri}") from None
 
 
-def _key_of_run(home: Home, run_id: str, tracking_uri: str | None) -> str:
+def key_of_run(home: Home, run_id: str, tracking_uri: str | None) -> tuple[TrackingStore, str]:
+    """The key of the trial that a run in MLflow is of, and the store that it is in."""
     tracking, run = stored_run(home, run_id, tracking_uri)
     key = run.data.tags.get("nbsr.trial_key")
     if key is not None:
-        return str(key)
-    children = tracking.call(
-        "search_runs", [run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=MOST_LISTED + 1
-    )
-    trials = [f"{child.info.run_id} ({child.info.run_name})" for child in children]
-    if not trials:
-        raise InputError(f"run {run_id} ({run.info.run_name}) is not a trial's: it has no tag nbsr.trial_key")
-    more = " and more" if len(trials) > MOST_LISTED else ""
-    raise InputError(
-        f"run {run_id} ({run.info.run_name}) is a whole study; name one of its trials: "
-        f"{', '.join(trials[:MOST_LISTED])}{more}"
-    )
+        return tracking, str(key)
+    below, members = f"tags.`mlflow.parentRunId` = '{run_id}'", f"tags.`{PARETO}` = 'true'"
+    for condition, which in ((f"{below} and {members}", "members of its Pareto set"), (below, "trials")):
+        found = tracking.call("search_runs", [run.info.experiment_id], condition, max_results=MOST_LISTED + 1)
+        if found:
+            named = ", ".join(f"{child.info.run_id} ({child.info.run_name})" for child in found[:MOST_LISTED])
+            more = " and more" if len(found) > MOST_LISTED else ""
+            raise InputError(
+                f"run {run_id} ({run.info.run_name}) is a whole study; name one of the {which}: {named}{more}"
+            )
+    raise InputError(f"run {run_id} ({run.info.run_name}) is not a trial's: it has no tag nbsr.trial_key")
 
 
 def _no_walk(trial: Trial, store: ResultStore) -> str:

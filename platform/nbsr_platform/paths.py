@@ -37,6 +37,11 @@ class Home:
         """Of trials on several workers that are under way, one folder a key: a killed study goes on from there."""
         return self.root / "checkpoints"
 
+    @property
+    def studies(self) -> Path:
+        """Study files that were made from trials."""
+        return self.root / "studies"
+
     def search_journal(self, study: str) -> Path:
         """Optuna's journal of a study: what was proposed, finished, pruned or failed."""
         return self.root / "searches" / f"{study}.journal"

@@ -231,6 +231,9 @@ def _notes(study: Study, where: Placement, machine: Mapping[str, float]) -> tupl
         notes.append("there is no GPU here: trials run on CPUs")
     if wanted.concurrency is not None and wanted.concurrency > where.concurrency:
         notes.append(f"there is room for {where.concurrency} trials at once, not for {wanted.concurrency}")
+    if study.search is not None and len(study.seeds) > 1:
+        again = study.search.promising * (len(study.seeds) - 1)
+        notes.append(f"members of the Pareto set are trained again with further seeds: at most {again} more trials")
     chosen = [study.models[study.search.model]] if study.search is not None else list(study.models.values())
     stopping = any(choice.training.stop_patience is not None for choice in chosen)
     pruning = study.search is not None and study.search.pruner is not None

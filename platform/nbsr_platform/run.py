@@ -14,11 +14,12 @@ import pandas as pd
 from rich.console import Console
 
 from nbsr_platform import summary
-from nbsr_platform.execute import GridFeed, Outcome, Recorder, execute
+from nbsr_platform.execute import Feed, GridFeed, Outcome, Recorder, execute
 from nbsr_platform.paths import Home
 from nbsr_platform.prepare import prepare
 from nbsr_platform.progress import Progress
-from nbsr_platform.report import Material, Proposal, write_report
+from nbsr_platform.proposals import Proposal
+from nbsr_platform.report import Material, write_report
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.search import SearchFeed
 from nbsr_platform.search_storage import cut_to_last_good_line, open_storage
@@ -30,28 +31,39 @@ from nbsr_platform.trial import Trial, data_fingerprint, grid, study_key
 
 @dataclass
 class StudyRun:
-    """One study's part of a run."""
+    """One study's part of a run.
+
+    Attributes:
+        outcome: of the study's trials; of a search, its proposals.
+        repeats: of a search, what its promising members gave with further seeds.
+        pareto: of a search, numbers of the proposals that no other one beats in every objective.
+    """
 
     study: Study
     run_id: str
     outcome: Outcome = field(default_factory=Outcome)
-    pareto: list[str] = field(default_factory=list)
+    repeats: Outcome = field(default_factory=Outcome)
+    pareto: list[int] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
     @cached_property
     def material(self) -> Material:
         """What its report is made from, once it has ended."""
-        outcome = self.outcome
+        outcomes = (self.outcome, self.repeats)
         return Material(
             self.study,
-            list(outcome.finished.values()),
-            [(trial.name, result.last_words) for trial, result in outcome.failed],
-            outcome.total,
+            [ended for outcome in outcomes for ended in outcome.finished.values()],
+            [(trial.name, result.last_words) for trial, result in self.failed],
+            sum(outcome.total for outcome in outcomes),
             self.proposals,
             self.pareto,
             f"nbsr run {self.study.path or f'{self.study.name}.yaml'}",
         )
+
+    @property
+    def failed(self) -> list[tuple[Trial, TrialResult]]:
+        return self.outcome.failed + self.repeats.failed
 
     @property
     def rows(self) -> list[summary.Row]:
@@ -93,17 +105,18 @@ class RunResult:
 
     @property
     def failed(self) -> list[tuple[Trial, TrialResult]]:
-        return [item for part in self.parts for item in part.outcome.failed]
+        return [item for part in self.parts for item in part.failed]
 
     @property
     def notes(self) -> list[str]:
         """What a reader must know before believing a figure, each once."""
-        results = [result for part in self.parts for _, result in part.outcome.finished.values()]
+        results = [result for part in self.parts for _, result in part.material.finished]
         return list(dict.fromkeys(warning for result in results for warning in result.warnings))
 
     def to_json(self) -> dict[str, Any]:
         """The document that `nbsr run --json` prints."""
         outcomes = [part.outcome for part in self.parts]
+        repeated = sum(len(part.repeats.finished) for part in self.parts)
         return {
             "study": self.name,
             "tracking_uri": self.tracking_uri,
@@ -115,6 +128,7 @@ class RunResult:
                 "reused": sum(outcome.reused for outcome in outcomes),
                 "failed": sum(len(outcome.failed) for outcome in outcomes),
                 "pruned": sum(outcome.pruned for outcome in outcomes),
+                **({"repeated": repeated} if repeated else {}),
             },
             "table": [row.to_json() for row in self.rows],
             "legend": self.legend,
@@ -188,33 +202,40 @@ def _run_one(
             tracker.record(part.run_id, trial, result, store, with_artifacts=with_artifacts)
 
         with Recorder(record) as recorder:
+
+            def work(feed: Feed, title: str, total: int, todo: int, outcome: Outcome) -> None:
+                with Progress(console, title, total, total - todo) as progress:
+                    if todo:
+                        start_ray()
+                        prepare(study, console)
+                        execute(feed, study, home, recorder, progress, outcome, todo)
+
+            def work_through(trials: Sequence[Trial], title: str, outcome: Outcome) -> None:
+                missing = [trial for trial in trials if not store.has(trial.key)]
+                for trial in trials:
+                    if trial not in missing:
+                        _reuse(trial, store.load(trial.key), outcome, recorder)
+                work(GridFeed(list(missing)), title, len(trials), len(missing), outcome)
+
             if study.search is None:
-                trials = grid(study, fingerprint)
-                done = [trial for trial in trials if store.has(trial.key)]
-                feed: GridFeed | SearchFeed = GridFeed([trial for trial in trials if not store.has(trial.key)])
-                for trial in done:
-                    _reuse(trial, store.load(trial.key), outcome, recorder)
-                total, todo = len(trials), len(trials) - len(done)
+                work_through(grid(study, fingerprint), study.name, outcome)
             else:
                 cut_to_last_good_line(home.search_journal(f"{study.name}-{key}"))
                 feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
                 for trial, result in feed.ended():
                     _reuse(trial, result, outcome, recorder)
-                total, todo = study.search.trials, feed.remaining
-            with Progress(console, study.name, total, total - todo) as progress:
-                if todo:
-                    start_ray()
-                    prepare(study, console)
-                    execute(feed, study, home, recorder, progress, outcome, todo)
-            if isinstance(feed, SearchFeed):
+                work(feed, study.name, study.search.trials, feed.remaining, outcome)
                 for trial, result in feed.reused:
                     _reuse(trial, result, outcome, recorder)
-                part.pareto, part.proposals = feed.pareto_keys(), feed.proposals()
-        for member in part.pareto:
-            trial, result = outcome.finished[member]
-            tracker.record_artifacts(part.run_id, trial, result, store)
+                part.pareto, part.proposals = feed.pareto(), feed.proposals()
+                again = feed.repeats(trial for trial, _ in outcome.finished.values())
+                if again:
+                    work_through(again, f"{study.name}, Pareto set with further seeds", part.repeats)
+        for trial, result in outcome.finished.values():
+            if trial.proposal in part.pareto:
+                tracker.record_member(part.run_id, trial, result, store)
         part.complaints = recorder.errors
-        status = "FAILED" if outcome.failed else "FINISHED"
+        status = "FAILED" if part.failed else "FINISHED"
         report = write_report(home.report(study.name), [part.material], study.name)
         tracker.finish_study(part.run_id, summary.study_metrics(part.rows), status, report)
 

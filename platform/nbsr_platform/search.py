@@ -8,8 +8,8 @@ from our store, and none stays RUNNING for ever.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 
 from nbsr_core.errors import InputError
 from nbsr_platform.paths import Home
-from nbsr_platform.report.material import Proposal
+from nbsr_platform.proposals import Proposal, promising
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.search_options import Search
 from nbsr_platform.search_storage import open_storage, patiently
@@ -219,9 +219,20 @@ class SearchFeed:
             for trial in self.optuna_study.get_trials(deepcopy=False)
         ]
 
-    def pareto_keys(self) -> list[str]:
-        """Keys of the trials that no other trial beats in every objective."""
-        return [str(trial.user_attrs[KEY_ATTRIBUTE]) for trial in self.optuna_study.best_trials]
+    def pareto(self) -> list[int]:
+        """Numbers of the proposals that no other one beats in every objective."""
+        return [trial.number for trial in self.optuna_study.best_trials]
+
+    def repeats(self, ended: Iterable[Trial]) -> list[Trial]:
+        """The promising members of the Pareto set with the study's further seeds; proposals have the first one only.
+
+        Which members these are is sure only when the search is over.
+        """
+        numbers, trials = self.pareto(), {trial.proposal: trial for trial in ended}
+        members = [proposal for proposal in self.proposals() if proposal.number in numbers]
+        chosen = promising(members, list(self.search.objectives.values()), self.search.promising)
+        known = [trials[proposal.number] for proposal in chosen if proposal.number in trials]
+        return [replace(trial, seed=seed) for seed in self.study.seeds[1:] for trial in known]
 
 
 def objective_values(objectives: Mapping[str, Any], metrics: Mapping[str, float | None]) -> list[float]:

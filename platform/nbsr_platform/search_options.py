@@ -54,6 +54,7 @@ class Search:
     Attributes:
         model: label of the model.
         objectives: metric -> direction; with several, the result is a Pareto set.
+        promising: of the Pareto set, how many are trained again with the study's further seeds.
         pruner: None where no trial is cut short; otherwise its metric and direction are always set.
     """
 
@@ -63,6 +64,7 @@ class Search:
     space: Space
     sampler: Sampler = Sampler()
     pruner: Pruner | None = None
+    promising: AtLeastOne = 6
 
     def to_plain(self) -> dict[str, Any]:
         plain = {field.name: to_plain(getattr(self, field.name)) for field in fields(self)}
@@ -90,9 +92,10 @@ def read_search(raw: Any, models: Mapping[str, ModelChoice], labels: list[str], 
     if mapping.get("space") is not None:
         options, training = (choice.options, choice.training) if choice else (None, None)
         space = read_space(mapping["space"], options, training, (*path, "space"), problems)
+    promising = convert(AtLeastOne, mapping.get("promising", Search.promising), (*path, "promising"), problems)
     if problems.found:
         return None
-    return Search(model, trials, objectives, space, sampler, pruner)
+    return Search(model, trials, objectives, space, sampler, pruner, promising)
 
 
 MISSING = {

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nbsr_core.errors import InputError
 from nbsr_platform.artifacts import write_artifacts
+from nbsr_platform.from_trial import study_text
 from nbsr_platform.paths import Home
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.tracking_names import (
+    PARETO,
+    STUDY_FILE,
     Figures,
     experiment_name,
     metric_name,
@@ -130,7 +133,7 @@ class Tracker:
         changed = {name: value for name, value in tags.items() if run.data.tags.get(name) != value}
         if changed:
             self._log(run_id, {}, {}, changed, run.info.start_time)
-        self.store.call("log_text", run_id, study.to_yaml(), "study.yaml")
+        self.store.call("log_text", run_id, study.to_yaml(), STUDY_FILE)
         self._parents[run_id] = experiment
         self._children[run_id] = self._recorded_under(run_id)
         return run_id
@@ -175,16 +178,22 @@ class Tracker:
         if with_artifacts and result.status == "finished":
             self._log_artifacts(run_id, trial, result, store)
             late_tags = {**late_tags, "nbsr.artifacts": "true"}
+        else:
+            self.store.call("log_text", run_id, study_text(trial), STUDY_FILE)
         self._log(run_id, figures, parameters, late_tags, started)
         status = "FAILED" if result.status == "failed" else "FINISHED"
         self.store.call("set_terminated", run_id, status, started + round(result.seconds * 1000))
         known[trial.key] = Recorded(run_id, result.status, with_artifacts)
         return run_id
 
-    def record_artifacts(self, parent_id: str, trial: Trial, result: TrialResult, store: ResultStore | None) -> str:
-        """Add tables, pictures and the model to a trial's run, recording the trial first where that was not done."""
+    def record_member(self, parent_id: str, trial: Trial, result: TrialResult, store: ResultStore | None) -> str:
+        """Mark a trial as a member of its search's Pareto set and add tables, pictures and the model to its run.
+
+        The trial is recorded first where that was not done.
+        """
         run_id = self.record(parent_id, trial, result, store, with_artifacts=True)
         known = self._known(parent_id)
+        self.store.call("set_tag", run_id, PARETO, "true")
         if not known[trial.key].artifacts and result.status == "finished":
             self._log_artifacts(run_id, trial, result, store)
             self.store.call("set_tag", run_id, "nbsr.artifacts", "true")
@@ -296,6 +305,7 @@ class Tracker:
         with tempfile.TemporaryDirectory(prefix="nbsr-") as name:
             folder = Path(name)
             write_artifacts(folder, trial, result)
+            (folder / STUDY_FILE).write_text(study_text(trial), encoding="utf-8")
             if store is not None and (store.folder(trial.key) / "model.pt").exists():
                 save_model(folder / "model", ModelConfig.of(trial, result), store.load_state(trial.key))
             self.store.call("log_artifacts", run_id, str(folder))

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 # MLflow's limits.
 LONGEST_NAME, LONGEST_PARAMETER, LONGEST_TAG = 250, 6000, 5000
 
+# Marks the members of a search's Pareto set.
+PARETO = "nbsr.pareto"
+# The artifact of a run that runs it again: a study's own, or that of one trial.
+STUDY_FILE = "study.yaml"
+
 # Metric (name, step): value.
 Figures = dict[tuple[str, int], float]
 

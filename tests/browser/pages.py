@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from selenium.webdriver import Chrome
 from selenium.webdriver.chrome.options import Options
@@ -58,16 +64,52 @@ class Browser:
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
-    def picture(self, path: Path, *, full: bool = False) -> Path:
-        """A screenshot; with `full`, of the whole page, however long."""
+    def picture(self, path: Path, *, full: bool = False, of: str | None = None) -> Path:
+        """A screenshot; with `full`, of the whole page, however long; with `of`, of what that selector finds first."""
         options: dict[str, Any] = {"format": "png"}
-        if full:
-            size = self.driver.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
-            clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-            options |= {"captureBeyondViewport": True, "clip": clip}
+        if full or of is not None:
+            find = "const b = document.querySelector(arguments[0] || 'html').getBoundingClientRect();"
+            give = "return {x: b.x + scrollX, y: b.y + scrollY, width: b.width, height: b.height, scale: 1};"
+            options |= {"captureBeyondViewport": True, "clip": self.run(find + give, of)}
         shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", options)
         path.write_bytes(base64.b64decode(shot["data"]))
         return path
+
+
+def wait_for(browser: Browser, *words: str, seconds: float = 90) -> str:
+    """The text of the page as soon as it has all these words."""
+    until, text = time.monotonic() + seconds, ""
+    while time.monotonic() < until:
+        text = str(browser.run("return document.body.innerText"))
+        if all(word in text for word in words):
+            return text
+        time.sleep(0.5)
+    missing = [word for word in words if word not in text]
+    raise AssertionError(f"{missing} did not appear in: {text[:2000]}")
+
+
+@contextmanager
+def mlflow_pages(home: Path) -> Iterator[str]:
+    """`nbsr ui` on a store, as a process of its own; gives its address."""
+    command = [sys.executable, "-u", "-m", "nbsr_platform.cli", "ui", "--home", str(home)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert server.stdout is not None
+    try:
+        said = server.stdout.readline() + server.stdout.readline()
+        yield said.split()[-1].partition("/#")[0]
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+        server.stdout.close()
+
+
+def compare_address(address: str, experiment: str, runs: Sequence[str]) -> str:
+    """MLflow's own view of some runs side by side."""
+    query = f"runs={quote(json.dumps(list(runs)))}&experiments={quote(json.dumps([experiment]))}"
+    return f"{address}/#/compare-runs?{query}"
 
 
 @contextmanager

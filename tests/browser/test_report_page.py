@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 from toys import make_trial, train
 
-from benchmarks.report import made_up_search
+from benchmarks.report import made_up_result, made_up_search
 
 MARKUP = "</script><script>window.pwned = 1</script><img src=x onerror=window.pwned=1>"
 EDGE_TOLERANCE = 1.5  # pixels: fonts are measured in fractions
@@ -36,8 +37,22 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
             audit["true"] = MARKUP
     toys = Material(study, finished, wanted=4, command="nbsr run toys.yaml")
     path = tmp_path_factory.mktemp("report") / "index.html"
-    write_report(path, [toys, made_up_search(40, random.Random(0))], "toys & a search")
+    write_report(path, [toys, made_up_search(40, random.Random(0)), decomposed()], "toys & a search")
     return path.as_uri()
+
+
+def decomposed() -> Material:
+    """Models of several depths and widths on training sets of their own, against a known posterior."""
+    chance = random.Random(0)
+    study = Study.load(Path(__file__).parents[2] / "studies" / "theory" / "bias_variance.yaml", ["seeds=4"])
+    finished = []
+    for trial in grid(study, "none"):
+        result = made_up_result(trial, chance)
+        likely = [chance.uniform(0.3, 0.7) for _ in range(20)]
+        columns = {"truth": [0.5] * 20, "deep": likely, "fast": [0.9 * p for p in likely]}
+        rows = [{name: [column[n], 1 - column[n]] for name, column in columns.items()} for n in range(20)]
+        finished.append((trial, replace(result, tables={"posterior": rows}, audits=[])))
+    return Material(study, finished, wanted=len(finished))
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -47,7 +62,7 @@ def test_it_opens_clean_and_fits(browser: Browser, report: str, width: int, dark
     figures = browser.run(
         "return [...document.querySelectorAll('figure')].map(f => f.querySelectorAll('.plot > *').length)"
     )
-    assert len(figures) == 19
+    assert len(figures) == 22
     assert all(figures), "every plot is drawn"
     assert browser.complaints() == []
     asked = [address for address in browser.requests() if not address.startswith("data:")]
@@ -118,6 +133,19 @@ def test_axis_and_legend_can_be_switched(browser: Browser, report: str) -> None:
     figure.find_element(By.CSS_SELECTOR, ".legend button").click()
     after = len(figure.find_elements(By.CSS_SELECTOR, "svg[role=img] path, svg[role=img] circle"))
     assert after < before
+
+
+def test_bias_and_variance_can_be_drawn_against_any_option(browser: Browser, report: str) -> None:
+    browser.open(report)
+    figure = browser.driver.find_element(By.CSS_SELECTOR, "figure[data-kind=decomposition]")
+    assert [title.text for title in figure.find_elements(By.TAG_NAME, "h4")] == [
+        f"{term} (nats)" for term in ("bias", "variance", "risk")
+    ]
+    for option, other in (("graph.depth", "graph.width"), ("graph.width", "graph.depth")):
+        Select(figure.find_element(By.CSS_SELECTOR, "select[aria-label=against]")).select_by_visible_text(option)
+        assert option in [text.text for text in figure.find_elements(By.TAG_NAME, "text")]
+        assert f"{other} 2" in [button.text for button in figure.find_elements(By.CSS_SELECTOR, ".legend button")]
+    Select(figure.find_element(By.CSS_SELECTOR, "select[aria-label=walks]")).select_by_visible_text("fast")
 
 
 def test_a_walk_lights_up_on_the_graph(browser: Browser, report: str) -> None:

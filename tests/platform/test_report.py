@@ -13,7 +13,8 @@ import pytest
 from nbsr_platform.cli import app
 from nbsr_platform.paper import Paper
 from nbsr_platform.paths import Home
-from nbsr_platform.report import Material, Proposal, page
+from nbsr_platform.proposals import Proposal
+from nbsr_platform.report import Material, page
 from nbsr_platform.report.find import find
 from nbsr_platform.report.searches import importances
 from nbsr_platform.report.verdicts import answer, difference, lines
@@ -188,6 +189,18 @@ def test_importance_finds_what_matters() -> None:
     for item in found.values():
         assert 0 <= item["low"] <= item["high"] <= 1
     assert importances(proposals[:5], ["noise"], 0) == []
+
+
+def test_the_band_of_a_parameter_that_does_nothing_reaches_zero() -> None:
+    chance = random.Random(2)
+    apart = 0
+    for _ in range(60):
+        proposals = [
+            Proposal(number, "COMPLETE", {"idle": chance.random()}, [chance.gauss(0, 1)], "") for number in range(50)
+        ]
+        (found,) = importances(proposals, ["idle"], 0)
+        apart += found["low"] > 0
+    assert apart <= 8, "a 95% band leaves it out in about 2 of 60 cases"
 
 
 @pytest.fixture

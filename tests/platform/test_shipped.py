@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from nbsr_platform.cli import app
 from nbsr_platform.study import Collection, load
+from typer.models import CommandInfo
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "studies").rglob("*.yaml"))
@@ -19,6 +21,45 @@ def test_study_file(path: Path) -> None:
     studies = what.studies if isinstance(what, Collection) else (what,)
     assert studies
     assert all(study.question for study in studies), "a study says what it asks"
+
+
+def commands(path: Path) -> list[str]:
+    """What a document tells people to type, in code spans and blocks, without comments."""
+    text = path.read_text()
+    spans = [*re.findall(r"`([^`\n]+)`", text), *"\n".join(re.findall(r"```bash\n(.*?)```", text, re.S)).splitlines()]
+    return [span.partition("  #")[0].strip() for span in spans]
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, *(ROOT / "docs" / "results").glob("*.md")], ids=lambda path: path.name)
+def test_commands_in_documents_are_there(path: Path) -> None:
+    known = {command.name or command.callback.__name__ for command in known_commands()}
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for line in commands(path):
+        words = line.split()
+        if not words:
+            continue
+        if words[0] == "nbsr" and len(words) > 1:
+            assert re.sub(r"[^\w-].*", "", words[1]) in known, f"{path.name}: {line}"
+        if words[0] == "make" and len(words) > 1:
+            assert words[1] in targets, f"{path.name}: {line}"
+        if words[:2] == ["python", "-m"] and words[2].startswith("benchmarks."):
+            assert (ROOT / f"{words[2].replace('.', '/')}.py").exists(), f"{path.name}: {line}"
+        for word in words:
+            if re.fullmatch(r"(studies|examples|benchmarks|docs|cluster)/[\w./-]+\.(yaml|py|sh|md)", word):
+                assert (ROOT / word).exists(), f"{path.name}: {line}"
+
+
+def known_commands() -> list[CommandInfo]:
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    return [command for group in groups if group is not None for command in group.registered_commands]
+
+
+def test_every_figure_of_the_paper_has_a_command() -> None:
+    rows = [line.split("|") for line in (ROOT / "docs" / "paper.md").read_text().splitlines() if line.startswith("| ")]
+    figures = [row for row in rows if len(row) == 5 and row[1].strip() != "---" and "figure of" not in row[1]]
+    assert len(figures) == 14
+    for row in figures:
+        assert "`nbsr " in row[3] or "`python " in row[3] or "nothing to measure" in row[3], row[1]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -190,12 +190,13 @@ def test_artifacts_can_follow_later_and_are_written_once(tracker: Tracker, monke
     parent = tracker.study_run(STUDY, "abc")
     trial, result = flat_trial()
     run_id = tracker.record(parent, trial, result, None, with_artifacts=False)
-    assert not tracker.client.list_artifacts(run_id)
-    assert tracker.record_artifacts(parent, trial, result, None) == run_id
-    assert [found.path for found in tracker.client.list_artifacts(run_id)] == ["metrics.json"]
+    assert [found.path for found in tracker.client.list_artifacts(run_id)] == ["study.yaml"]
+    assert tracker.record_member(parent, trial, result, None) == run_id
+    assert [found.path for found in tracker.client.list_artifacts(run_id)] == ["metrics.json", "study.yaml"]
+    assert tracker.client.get_run(run_id).data.tags["nbsr.pareto"] == "true"
     monkeypatch.setattr(tracker.client, "log_artifacts", lambda *_: pytest.fail("written twice"))
     for one in (tracker, Tracker(tracker.store.uri)):
-        assert one.record_artifacts(parent, trial, result, None) == run_id
+        assert one.record_member(parent, trial, result, None) == run_id
 
 
 def test_the_trial_of_the_toys_is_known_by_its_key() -> None:

@@ -144,13 +144,13 @@ def test_recording_twice_changes_nothing(tracker: Tracker, uri: str, monkeypatch
     assert len(children(tracker, parent)) == 1
 
 
-def test_a_trial_costs_three_writes_and_no_reads(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_costs_four_writes_and_no_reads(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = tracker.study_run(STUDY, "abc")
     made = interrupt(tracker, monkeypatch, 1000)
     for name in ("get_run", "search_runs", "get_metric_history", "get_experiment_by_name"):
         monkeypatch.setattr(tracker.client, name, lambda *_, **__: pytest.fail("not needed"))
     tracker.record(parent, *flat_trial(), None, with_artifacts=False)
-    assert made == ["create_run", "log_batch", "set_terminated"]
+    assert made == ["create_run", "log_text", "log_batch", "set_terminated"]
 
 
 def test_another_study_records_the_same_trial_for_itself(tracker: Tracker) -> None:

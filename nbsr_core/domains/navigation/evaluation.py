@@ -23,6 +23,7 @@ from nbsr_core.evaluation import Evaluation, EvaluationOptions, routing_agreemen
 from nbsr_core.exits import is_vacuous
 from nbsr_core.learners import Learner
 from nbsr_core.trace import BeliefTrace
+from nbsr_core.walk_tables import belief_rows, edge_rows, entropy_rows, usage_rows
 
 HALTING_WARNING = "max_vacuity is not set: the agent never halts, whatever it meets"
 
@@ -126,10 +127,10 @@ def _describe_walks(
     evaluation.metrics["test/vacuity"] = float((trace.prior.sum() / trace.precision[-1]).mean())
     evaluation.metrics["test/routing_agreement"] = routing_agreement(trace, actions, learner.admissible)
     evaluation.tables["frontier"] = list(map(dict, trace.frontier(actions, options.etas).rows()))
-    evaluation.tables["usage"] = [
-        {"node": node.name, "level": node.level, "share": float(share)}
-        for node, share in zip(walk.graph.nodes, trace.usage, strict=True)
-    ]
+    evaluation.tables["belief"] = belief_rows(trace)
+    evaluation.tables["entropy"] = entropy_rows({"test": trace})
+    evaluation.tables["usage"] = usage_rows(trace)
+    evaluation.tables["edges"] = edge_rows(trace)
     return eta
 
 

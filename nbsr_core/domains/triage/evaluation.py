@@ -13,6 +13,7 @@ from nbsr_core.domains.triage.learners import TriageLearner
 from nbsr_core.domains.triage.story import tell
 from nbsr_core.evaluation import Evaluation, EvaluationOptions, evaluate_classification
 from nbsr_core.exits import is_vacuous
+from nbsr_core.walk_tables import Row, belief_rows, entropy_rows
 
 PAPER_ETAS = torch.linspace(-110.0, -400.0, 30, dtype=torch.float64).tolist()
 LOSSES = {"peak_1": 0.01, "peak_5": 0.05}
@@ -48,6 +49,17 @@ def evaluate_triage(learner: TriageLearner, splits: Splits, options: EvaluationO
         {"step": step + 1, "panel": panel, "share": float(share)}
         for step, row in enumerate(shares)
         for panel, share in zip(learner.model.panels.names, row, strict=True)
+    ]
+    # As a graph: every step is a level, and a node is a panel bought in that step.
+    evaluation.tables["belief"] = belief_rows(trace)
+    evaluation.tables["entropy"] = entropy_rows({name: trace})
+    start: Row = {"node": "start", "level": 0, "share": 1.0}
+    evaluation.tables["usage"] = [
+        start,
+        *(
+            {"node": f"{row['step']}. {row['panel']}", "level": row["step"], "share": row["share"]}
+            for row in evaluation.tables["orders"]
+        ),
     ]
     for index in range(min(options.audits, len(splits.test))):
         story = tell(learner, splits, index, etas["fast"])

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from nbsr_core.errors import InputError
-from nbsr_platform.documents import Document
+from nbsr_platform.documents import Document, parse
 from nbsr_platform.explain import RUN_ID, find_trial, stored_run, trial_of
+from nbsr_platform.from_trial import study_file, study_values
 from nbsr_platform.paths import Home
 from nbsr_platform.problems import Problems
 from nbsr_platform.report.material import Material
 from nbsr_platform.results import ResultStore
 from nbsr_platform.study import Collection, Study, load, read_study
+from nbsr_platform.tracking_names import STUDY_FILE
+from nbsr_platform.tracking_store import TrackingStore
 from nbsr_platform.trial import Trial, data_fingerprint, grid, study_key
 
 
@@ -34,7 +38,7 @@ def find(
         search_storage: database URL of searches; a journal file in the home unless told.
     """
     if RUN_ID.fullmatch(what):
-        return [_of_run(home, what, tracking_uri)]
+        return [_of_run(home, what, tracking_uri, search_storage)]
     path = Path(what)
     if path.suffix in (".yaml", ".yml") or path.exists():
         found = load(path, overrides)
@@ -49,25 +53,41 @@ def of_study(home: Home, study: Study, search_storage: str | None = None, settin
     store, fingerprint = ResultStore(home.trials), data_fingerprint(study)
     command = f"nbsr run {study.path or f'{study.name}.yaml'}{settings}"
     if study.search is not None:
-        from nbsr_platform.search import SearchFeed
-
-        key = study_key(study, fingerprint)
-        if search_storage is None and not home.search_journal(f"{study.name}-{key}").exists():
+        searched = _of_search(home, study, study_key(study, fingerprint), fingerprint, search_storage, command)
+        if searched is None:
             raise InputError(_nothing(study, home, command))
-        feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
-        return Material(
-            study,
-            feed.ended(),
-            wanted=study.search.trials,
-            proposals=feed.proposals(),
-            pareto=feed.pareto_keys(),
-            command=command,
-        )
+        return searched
     trials = grid(study, fingerprint)
     finished = [(trial, store.load(trial.key)) for trial in trials if store.has(trial.key)]
     if not finished:
         raise InputError(_nothing(study, home, command))
     return Material(study, finished, wanted=len(trials), command=command)
+
+
+def _of_search(
+    home: Home, study: Study, key: str, fingerprint: str, search_storage: str | None, command: str
+) -> Material | None:
+    """A search with its proposals, and what its promising members gave with further seeds; None where it is not here.
+
+    Key and fingerprint are those of the study as it was when it ran.
+    """
+    from nbsr_platform.search import SearchFeed
+
+    if search_storage is None and not home.search_journal(f"{study.name}-{key}").exists():
+        return None
+    assert study.search is not None
+    store = ResultStore(home.trials)
+    feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
+    ended = feed.ended()
+    again = [] if feed.remaining else feed.repeats(trial for trial, _ in ended)
+    return Material(
+        study,
+        ended + [(trial, store.load(trial.key)) for trial in again if store.has(trial.key)],
+        wanted=study.search.trials + len(again),
+        proposals=feed.proposals(),
+        pareto=feed.pareto(),
+        command=command,
+    )
 
 
 def _nothing(study: Study, home: Home, command: str) -> str:
@@ -77,11 +97,14 @@ def _nothing(study: Study, home: Home, command: str) -> str:
     )
 
 
-def _of_run(home: Home, run_id: str, tracking_uri: str | None) -> Material:
+def _of_run(home: Home, run_id: str, tracking_uri: str | None, search_storage: str | None) -> Material:
     """A run in MLflow: of one trial, or of a whole study as it was when it ran."""
     tracking, run = stored_run(home, run_id, tracking_uri)
     if "nbsr.trial_key" in run.data.tags:
         return _of_trials(home, [find_trial(home, run_id, tracking_uri)])
+    searched = _of_recorded_search(home, tracking, run, search_storage)
+    if searched is not None:
+        return searched
     keys, token = [], None
     while True:
         condition = f"tags.`mlflow.parentRunId` = '{run_id}' and tags.`nbsr.status` = 'finished'"
@@ -90,6 +113,28 @@ def _of_run(home: Home, run_id: str, tracking_uri: str | None) -> Material:
         token = page.token
         if not token:
             return _of_trials(home, keys, run.data.tags.get("nbsr.study"), run.data.tags.get("mlflow.note.content"))
+
+
+def _of_recorded_search(home: Home, tracking: TrackingStore, run: Any, search_storage: str | None) -> Material | None:
+    """A search as its own run describes it; None where the run is of something else, or its proposals are not here."""
+    text, tags = study_file(tracking, run.info.run_id), run.data.tags
+    if text is None or "nbsr.study_key" not in tags or "search" not in parse(text, "").value:
+        return None
+    first = tracking.call(
+        "search_runs",
+        [run.info.experiment_id],
+        f"tags.`mlflow.parentRunId` = '{run.info.run_id}' and tags.`nbsr.status` = 'finished'",
+        max_results=1,
+    )
+    store, keys = ResultStore(home.trials), [str(child.data.tags["nbsr.trial_key"]) for child in first]
+    trials = [trial_of(store.load(key)) for key in keys if store.has(key)]
+    if not trials:
+        return None
+    beside = trials[0].beside
+    path = None if beside is None else Path(beside) / f"{tags['nbsr.study']}.yaml"
+    study = read_study(parse(text, f"{STUDY_FILE} of run {run.info.run_id}"), path)
+    command = f"nbsr run {study.name}.yaml  # with the study file below"
+    return _of_search(home, study, tags["nbsr.study_key"], trials[0].data_fingerprint, search_storage, command)
 
 
 def _of_trials(home: Home, keys: Sequence[str], study: str | None = None, question: str | None = None) -> Material:
@@ -109,16 +154,6 @@ def _of_trials(home: Home, keys: Sequence[str], study: str | None = None, questi
 
 def _described(trials: Sequence[Trial], name: str, question: str | None) -> Study:
     """A study that would run these trials."""
-    first = trials[0]
-    models = {trial.label: {"kind": trial.kind, **trial.options, "training": dict(trial.training)} for trial in trials}
-    values = {
-        "name": name,
-        "question": question,
-        "domain": first.domain,
-        "data": dict(first.data),
-        "seeds": sorted({trial.seed for trial in trials}),
-        "evaluation": dict(first.evaluation),
-        "models": models,
-    }
-    place = None if first.beside is None else Path(first.beside) / f"{name}.yaml"
-    return read_study(Document(values, Problems(f"trials of {name}")), place)
+    beside = trials[0].beside
+    place = None if beside is None else Path(beside) / f"{name}.yaml"
+    return read_study(Document(study_values(trials, name, question), Problems(f"trials of {name}")), place)

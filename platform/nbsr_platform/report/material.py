@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from nbsr_platform import summary
+from nbsr_platform.proposals import Proposal
 from nbsr_platform.results import TrialResult
 from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial
@@ -16,17 +16,6 @@ Ended = tuple[Trial, TrialResult]
 
 # Models (or members of a Pareto set) that are shown in full; a table has all of them.
 MOST_SHOWN = 12
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """One point that a search tried: its number, what became of it, its parameters and objectives."""
-
-    number: int
-    state: str
-    parameters: Mapping[str, Any]
-    values: Sequence[float]
-    key: str
 
 
 @dataclass(frozen=True)
@@ -56,7 +45,7 @@ class Material:
         failed: name and last words of trials that failed.
         wanted: number of trials that the study asks for.
         proposals: of a search, all of them, whatever became of them.
-        pareto: keys of the trials that no other trial of a search beats in every objective.
+        pareto: numbers of the proposals that no other one of a search beats in every objective.
         command: how somebody makes the same again.
     """
 
@@ -65,7 +54,7 @@ class Material:
     failed: Sequence[tuple[str, str]] = ()
     wanted: int = 0
     proposals: Sequence[Proposal] = ()
-    pareto: Sequence[str] = field(default_factory=tuple)
+    pareto: Sequence[int] = ()
     command: str = ""
 
     @cached_property
@@ -73,7 +62,7 @@ class Material:
         """As the study names its models; of a search, the Pareto set only."""
         ended = list(self.finished)
         if self.study.search is not None:
-            ended = [item for item in ended if item[0].key in self.pareto]
+            ended = [item for item in ended if item[0].proposal in self.pareto]
         labels = list(self.study.models)
         return sorted(ended, key=lambda item: (labels.index(item[0].label), item[0].proposal or 0, item[0].seed))
 

@@ -14,13 +14,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from nbsr_platform.report import charts, searches, tables
+from nbsr_platform.report import charts, decomposition, searches, tables
 from nbsr_platform.report.material import Group, Material
 from nbsr_platform.report.numbers import brief
 from nbsr_platform.report.reproduce import reproduce
 from nbsr_platform.report.verdicts import answer, difference, headline, higher_is_better, lines
 
-SCRIPTS = ("plot.js", "graph.js", "walks.js", "search.js", "report.js")
+SCRIPTS = ("plot.js", "graph.js", "walks.js", "search.js", "theory.js", "report.js")
 
 
 class Page:
@@ -92,10 +92,11 @@ def _add_study(made: Page, material: Material, anchor: str) -> None:
     if material.finished:
         made.add("<h3>Figures</h3><p>Mean ± half of the 95% interval (Student-t over seeds); bold is best.</p>")
         made.add(tables.comparison(material) + tables.paired(material))
+        _add_decomposition(made, material)
         _add_plots(made, material)
     found = searches.search_data(material)
     if found is not None:
-        made.add("<h3>Search</h3>")
+        made.add(f"<h3>Search</h3>{tables.members(material)}")
         made.plot("parallel", found, "Every proposal, from parameter to parameter to its objectives.")
         made.plot("history", found, "Objectives in the order of the proposals; the line is the best so far.")
         made.plot(
@@ -105,6 +106,14 @@ def _add_study(made: Page, material: Material, anchor: str) -> None:
             "band): main effects only, among the proposals that have it.",
         )
     made.add(f"<h3>How to reproduce</h3>{reproduce(material)}</section>")
+
+
+def _add_decomposition(made: Page, material: Material) -> None:
+    found = decomposition.decompose(material)
+    if found:
+        made.add(f"<h3>Bias and variance</h3>{decomposition.table(found, len(found[0].without))}")
+        if found[0].options:
+            made.plot("decomposition", decomposition.chart_data(found), "Means over the test inputs; bands are 95%.")
 
 
 def _add_plots(made: Page, material: Material) -> None:
@@ -133,13 +142,16 @@ def _add_plots(made: Page, material: Material) -> None:
     if beliefs:
         made.add("<h3>Belief</h3>")
         made.plot("belief", beliefs, "Mean over samples and seeds by depth; the band holds 90% of the samples.")
-        made.plot(
-            "entropy",
-            beliefs,
-            f"Entropy of the belief at the end of the walk ({walkers[0].first[0].name}): the test split against every "
-            "further set of the domain.",
-        )
-        made.plot("usage", beliefs, "Share of the walks through each node and edge (first seed).")
+        if any(found["entropy"] for found in beliefs):
+            made.plot(
+                "entropy",
+                beliefs,
+                f"Entropy of the belief at the end of the walk ({walkers[0].first[0].name}): the test split against "
+                "every further set of the domain.",
+            )
+        drawn = [found for found in beliefs if found["graph"]["nodes"]]
+        if drawn:
+            made.plot("usage", drawn, "Share of the walks through each node and edge (first seed).")
     _add_walks(made, walkers)
     curves = [found for found in map(charts.training, material.shown) if found is not None]
     if curves:

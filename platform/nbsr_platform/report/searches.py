@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nbsr_platform.report.material import Material, Proposal
+from nbsr_platform.proposals import Proposal
+from nbsr_platform.report.material import Material
 
 BINS, RESAMPLES = 4, 200
 # Fewer proposals than this say nothing about a parameter.
@@ -33,7 +34,7 @@ def search_data(material: Material) -> dict[str, Any] | None:
                 "state": proposal.state,
                 "parameters": [proposal.parameters.get(name) for name in names],
                 "values": list(proposal.values),
-                "pareto": proposal.key in material.pareto,
+                "pareto": proposal.number in material.pareto,
             }
             for proposal in material.proposals
         ],

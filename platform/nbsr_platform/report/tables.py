@@ -8,7 +8,14 @@ from math import nan
 
 from nbsr_core.metrics import Interval
 from nbsr_platform.report.material import Material
-from nbsr_platform.report.verdicts import Difference, against_baselines, headline, higher_is_better, in_words
+from nbsr_platform.report.verdicts import (
+    Difference,
+    against_baselines,
+    headline,
+    higher_is_better,
+    in_words,
+    over_seeds,
+)
 from nbsr_platform.summary import Row, short
 
 SIGNS = {"better": "▲ better", "worse": "▼ worse", "undecided": "· not decided", "equal": "= equal"}
@@ -92,6 +99,42 @@ def differences(gaps: Sequence[Difference], against: str = "against") -> str:
         )
     heads = "".join(f"<th>{name}" for name in ("model", against, "figure", "difference", "p", "seeds", "verdict"))
     return f"<div class=wide><table class=paired><thead><tr>{heads}</thead><tbody>{''.join(body)}</tbody></table></div>"
+
+
+def members(material: Material) -> str:
+    """The Pareto set of a search: objectives as they were found and over seeds, parameters, and how to run each."""
+    search = material.study.search
+    assert search is not None
+    found = {proposal.number: proposal for proposal in material.proposals}
+    names = list(dict.fromkeys(name for number in material.pareto for name in found[number].parameters))
+    heads = "".join(f"<th>{_label(name)}{_arrow(way)}" for name, way in search.objectives.items())
+    body = []
+    for group in material.groups:
+        trial, _ = group.first
+        proposal = found[trial.proposal or 0]
+        cells = []
+        for index, name in enumerate(search.objectives):
+            interval = over_seeds(group, name) if len(group.members) > 1 else None
+            mean = "" if interval is None else f"<small>over seeds {escape(short(interval, name))}</small>"
+            cells.append(f"<td>{escape(short(Interval(proposal.values[index], nan, nan), name))}{mean}")
+        cells += [f"<td>{escape(_value(proposal.parameters.get(name)))}" for name in names]
+        key = f"<code>{escape(trial.key)}</code>"
+        body.append(f"<tr><th scope=row>#{proposal.number}<td>{key}<td>{len(group.members)}{''.join(cells)}")
+    parameters = "".join(f"<th>{escape(name)}" for name in names)
+    return (
+        "<p>The Pareto set: objectives as the search found them (one seed), and over all seeds of those that were "
+        "trained again. <code>nbsr run --from-trial KEY</code> writes the study file of a member and runs it.</p>"
+        f"<div class=wide><table><thead><tr><th>proposal<th>key<th>seeds{heads}{parameters}</thead>"
+        f"<tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _arrow(direction: str) -> str:
+    return " ↑" if direction == "maximize" else " ↓"
+
+
+def _value(value: object) -> str:
+    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def definitions(values: Mapping[str, str]) -> str:

@@ -221,9 +221,36 @@ def _answer_of_search(material: Material) -> list[str]:
     return [
         f"Searched: {search.model}, {len(states)} proposals ({counts}) to {goals} on {material.source}{synthetic}.",
         f"{len(material.pareto)} of them are beaten by no other in every objective. Best: {'; '.join(best) or 'none'}.",
-        "One seed each, chosen on the validation split: run the members of the Pareto set with more seeds before "
-        "believing in a difference between them.",
+        _repeated(material, search.objectives),
     ]
+
+
+def _repeated(material: Material, objectives: Mapping[str, str]) -> str:
+    """What is left of the best once they are trained again: a search picks the lucky ones too."""
+    groups = [group for group in material.groups if len(group.members) > 1]
+    if not groups:
+        return (
+            "One seed each, chosen on the validation split: give the study more seeds, or run a member of the Pareto "
+            "set alone (nbsr run --from-trial KEY --set seeds=5), before believing in a difference between them."
+        )
+    best = []
+    for name, direction in objectives.items():
+        known = [(group, over_seeds(group, name)) for group in groups]
+        judged = [(group, interval) for group, interval in known if interval is not None]
+        if judged:
+            sign = 1 if direction == "maximize" else -1
+            group, interval = max(judged, key=lambda item: sign * item[1].estimate)
+            said = f"{interval.estimate:.4g} (95% {interval.low:.4g} to {interval.high:.4g}, {group.name})"
+            best.append(f"{name} {said}")
+    seeds = max(len(group.members) for group in groups)
+    return f"{len(groups)} of these were trained with {seeds} seeds; best mean over seeds: {'; '.join(best)}."
+
+
+def over_seeds(group: Group, name: str) -> Interval | None:
+    """Mean and interval of a stored figure over the trials of a group; None where not all have it."""
+    values = [result.metrics.get(name) for result in group.results]
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return seed_interval(known) if len(known) == len(values) else None
 
 
 def _best(rows: Sequence[Row], figure: str) -> Row:

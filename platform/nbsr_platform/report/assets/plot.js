@@ -182,6 +182,7 @@ function drawing(spec, hidden, width) {
     root.append(svg("line", { class: "axis", x1: x.place(low), y1: y.place(low), x2: x.place(high), y2: y.place(high), "stroke-dasharray": "4 4" }));
   }
   const spots = [];
+  for (const series of shown) paintBand(root, series, x, y); // below all lines
   for (const series of shown) paint(root, series, x, y, bottom, spots);
   const ring = svg("circle", { r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 1.5, visibility: "hidden" });
   root.append(ring);
@@ -204,13 +205,15 @@ function drawing(spec, hidden, width) {
   return root;
 }
 
+function paintBand(root, series, x, y) {
+  if (!series.band || !series.band.length) return;
+  const known = series.band.filter((p) => p[1] !== null && p[2] !== null && Number.isFinite(y.place(p[1])));
+  const edge = [...known.map((p) => [p[0], p[2]]), ...known.slice().reverse().map((p) => [p[0], p[1]])];
+  root.append(svg("path", { d: path(edge, x, y) + "z", fill: colour(series.hue), opacity: 0.18 }));
+}
+
 function paint(root, series, x, y, bottom, spots) {
   const stroke = colour(series.hue), fits = (p) => p[0] !== null && p[1] !== null && Number.isFinite(x.place(p[0])) && Number.isFinite(y.place(p[1]));
-  if (series.band && series.band.length) {
-    const known = series.band.filter((p) => p[1] !== null && p[2] !== null && Number.isFinite(y.place(p[1])));
-    const edge = [...known.map((p) => [p[0], p[2]]), ...known.slice().reverse().map((p) => [p[0], p[1]])];
-    root.append(svg("path", { d: path(edge, x, y) + "z", fill: stroke, opacity: 0.18 }));
-  }
   for (const bar of series.bars || []) {
     const from = x.place(bar[0]), to = x.place(bar[1]), at = y.place(bar[2]);
     root.append(svg("rect", { x: from, y: at, width: Math.max(1, to - from), height: Math.max(0, bottom - at), fill: stroke, opacity: 0.55, stroke, "stroke-dasharray": series.dash || null }));

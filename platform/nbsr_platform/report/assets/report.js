@@ -145,6 +145,7 @@ function drawStories(place, models) {
 const KINDS = {
   frontier: drawFrontier, reliability: drawReliability, risk: drawRisk, belief: drawBelief, entropy: drawEntropy, usage: drawUsage,
   walks: drawWalks, stories: drawStories, training: drawTraining, parallel: drawParallel, history: drawHistory, importance: drawImportance,
+  decomposition: drawDecomposition,
 };
 
 {

@@ -11,7 +11,7 @@ function drawParallel(place, found) {
     ...found.objectives.map(({ name }, index) => ({ name, log: false, of: (p) => p.values[index] ?? null })),
   ];
   const draw = () => {
-    const width = Math.max(box.clientWidth, 112 * axes.length), height = 330, top = 46, bottom = height - 16;
+    const width = Math.max(box.clientWidth, 92 * axes.length), height = 330, top = 46, bottom = height - 16;
     const gap = (width - 130) / Math.max(1, axes.length - 1), root = svg("svg", { width, height, role: "img", "aria-label": "parallel coordinates of the search" });
     const places = axes.map((axis, index) => {
       const x = 60 + gap * index, values = found.proposals.map(axis.of).filter((value) => value !== null && value !== undefined);

@@ -1,0 +1,88 @@
+"""A recorded trial becomes a study of its own: the file that would run it again, to be changed at will."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nbsr_core.domains.domain import SHIPPED
+from nbsr_core.errors import InputError
+from nbsr_platform.documents import dump, parse
+from nbsr_platform.explain import RUN_ID, find_trial, key_of_run, trial_of
+from nbsr_platform.paths import Home
+from nbsr_platform.results import ResultStore
+from nbsr_platform.tracking_names import STUDY_FILE
+from nbsr_platform.tracking_store import TrackingStore
+from nbsr_platform.trial import Trial
+
+LONGEST_NAME = 100
+
+
+def study_values(trials: Sequence[Trial], name: str, question: str | None) -> dict[str, Any]:
+    """Plain values of a study that would run these trials, as they would stand in its file."""
+    first = trials[0]
+    models = {trial.label: {"kind": trial.kind, **trial.options, "training": dict(trial.training)} for trial in trials}
+    return {
+        "name": name,
+        "question": question,
+        "domain": first.domain,
+        "data": dict(first.data),
+        "seeds": sorted({trial.seed for trial in trials}),
+        "evaluation": dict(first.evaluation),
+        "models": models,
+    }
+
+
+def study_text(trial: Trial) -> str:
+    """The study file of one trial. With its own seed it finds the trial's result; with more seeds it tests it."""
+    which = trial.label if trial.proposal is None else f"{trial.proposal}"
+    name = f"{trial.study[: LONGEST_NAME - len(which) - 1]}-{which}"
+    question = f"How does {trial.name.rpartition(' seed ')[0]} of {trial.study} do, with more seeds than one?"
+    head = f"# {trial.name} of {trial.study} (trial {trial.key}); `--set seeds=5` gives it more seeds.\n"
+    return head + dump(study_values([trial], name, question))
+
+
+def write_study(home: Home, what: str, tracking_uri: str | None = None) -> Path:
+    """Write the study file of the trial that is meant, and say where.
+
+    It goes to the home; where the study brought its own domain, beside the module of that.
+
+    Args:
+        home: the store with the results.
+        what: an MLflow run of a trial, whatever became of it, or the key of a finished trial.
+        tracking_uri: MLflow's address for run ids; the store's own unless told.
+    """
+    folder = home.studies
+    text = _recorded_text(home, what, tracking_uri)
+    if text is None:
+        trial = trial_of(ResultStore(home.trials).load(find_trial(home, what, tracking_uri)))
+        text = study_text(trial)
+        if trial.domain not in SHIPPED and trial.beside is not None:
+            folder = Path(trial.beside)
+    path = folder / f"{parse(text, what).value['name']}.yaml"
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise InputError(
+            f"{path} is there and says something else than trial {what} does; run it as it is (`nbsr run {path}`), or "
+            "move it away"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _recorded_text(home: Home, what: str, tracking_uri: str | None) -> str | None:
+    """What MLflow has of a trial whose result is not here: one that was pruned, failed, or ran elsewhere."""
+    if not RUN_ID.fullmatch(what):
+        return None
+    tracking, key = key_of_run(home, what, tracking_uri)
+    return None if ResultStore(home.trials).has(key) else study_file(tracking, what)
+
+
+def study_file(tracking: TrackingStore, run_id: str) -> str | None:
+    """The study file that a run in MLflow has among its artifacts: a study's own, or that of a trial."""
+    if not any(item.path == STUDY_FILE for item in tracking.call("list_artifacts", run_id)):
+        return None
+    with tempfile.TemporaryDirectory(prefix="nbsr-") as place:
+        return Path(tracking.call("download_artifacts", run_id, STUDY_FILE, place)).read_text(encoding="utf-8")
