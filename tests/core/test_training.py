@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
-from training_runs import SHORT, Scripted, data, held_out, loss, make_model, make_trainer, noisy, same_weights, timeless
+from training_runs import SHORT, Scripted, data, held_out, loss, make_model, make_trainer, noisy
 
 import nbsr_core as nbsr
 from nbsr_core.training import (
@@ -207,12 +207,6 @@ def test_a_figure_of_the_validation_is_watched_before_a_term_of_the_same_name() 
     trainer = make_trainer(replace(SHORT, epochs=1, watch="nll"), validation=None)
     (record,) = trainer.run()
     assert trainer.best == record.terms["nll"]
-
-
-def test_mixed_precision_is_for_gpus_only() -> None:
-    plain, mixed = make_trainer(), make_trainer(replace(SHORT, mixed_precision=True))
-    assert timeless(list(plain.run())) == timeless(list(mixed.run()))
-    assert same_weights(plain.model, mixed.model)
 
 
 # ---------------------------------------------------------------------------------------------------- batches and seeds
