@@ -1,20 +1,24 @@
 """Tokens per second of the language models, side by side: Standard, MoE, NBSR Deep and Fast. Ratios of one run.
 
-    python -m benchmarks.language [--quick] [--batch 256]
+    python -m benchmarks.language [--quick] [--batch 256] [--cpu]
 
 All read through the same transformer (d = 64, 2 layers, 4 heads, ff 256); a ratio is a model's tokens per second over
 Standard's, so more is better. NBSR is measured as it is used, with the recipes of `studies/language/best.yaml`
 (K = 65, calibrated) and `real_text.yaml` (K = 5,000): fitted density factor, belief normalised, arg-max taken. "Fast"
-tests every token and lets all of them go at depth 1 (eta = +inf). Weights are random: what is timed does not depend on
-them, but for the routes, which a trained router spreads as the data do. MAC ceilings are what arithmetic allows.
+tests the entropy of every token; 99% of them exit at depth 1, as in `best.yaml`. Weights are random: what is timed does
+not depend on them, but for the routes, which a trained router spreads as the data do. MAC ceilings are what arithmetic
+allows.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -54,7 +58,9 @@ ROUTER = RouterSpec(hidden=(32,), belief="none")
 GRAMMAR = Setting(
     grammar.VOCABULARY,
     grammar.LENGTH,
-    NbsrOptions(experts=ExpertSpec(activation="exp"), router=ROUTER, density=DensityOptions(enabled=True)),
+    NbsrOptions(
+        experts=ExpertSpec(activation="exp"), router=ROUTER, prior_weight=5.0, density=DensityOptions(enabled=True)
+    ),
 )
 TEXT = Setting(
     (*grammar.SPECIAL, *(f"w{rank}" for rank in range(4996))),
@@ -62,6 +68,7 @@ TEXT = Setting(
     NbsrOptions(
         experts=ExpertSpec(hidden=(16,), activation="exp"),
         router=ROUTER,
+        prior_weight=5.0,
         density=DensityOptions(enabled=True),
         calibrate=False,
     ),
@@ -112,8 +119,15 @@ def contenders(setting: Setting, x: Tensor) -> dict[str, Callable[[], object]]:
         "Standard": _flat(standard, x),
         "MoE": _flat(moe, x),
         "NBSR Deep": _walk(nbsr, x, None),
-        "NBSR Fast": _walk(nbsr, x, float("inf")),
+        "NBSR Fast": _walk(nbsr, x, exit_threshold(nbsr, x)),
     }
+
+
+def exit_threshold(learner: TokenNbsr, x: Tensor, share: float = 0.99) -> float:
+    """The eta at which so many tokens exit at depth 1."""
+    entropy = learner.trace(x[:64]).entropy[1].sort().values
+    last = round(share * len(entropy))
+    return float(entropy[last - 1 : last + 1].mean())
 
 
 def _flat(learner: TokenClassifier, x: Tensor) -> Callable[[], object]:
@@ -137,24 +151,50 @@ def _walk(learner: TokenNbsr, x: Tensor, eta: float | None) -> Callable[[], obje
     return predict
 
 
+def peak_memory(run: Callable[[], object]) -> int:
+    """Bytes that a prediction needs beyond what the process holds already, at the peak; 0 where it is not told."""
+    reset, status = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+    if not reset.exists():
+        return 0
+
+    def kilobytes(field: str) -> int:
+        return int(re.search(rf"{field}:\s+(\d+)", status.read_text())[1])  # type: ignore[index]
+
+    run()
+    reset.write_text("5")
+    before = kilobytes("VmRSS")
+    kept = run()
+    peak = kilobytes("VmHWM")
+    del kept
+    return (peak - before) * 1024
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="two seconds a measurement instead of ten")
-    parser.add_argument("--batch", type=int, default=256, help="sentences at once")
+    parser.add_argument("--batch", type=int, default=256, help="sentences at once; K = 65 also with four times as many")
+    parser.add_argument("--cpu", action="store_true", help="CPU seconds of one thread, where the machine is busy")
     arguments = parser.parse_args()
     budget = 2.0 if arguments.quick else 10.0
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; tokens/s over Standard's, median [10%, 90%]")
-    for setting in (GRAMMAR, TEXT):
-        x = tokens(setting, arguments.batch)
+    clock = time.thread_time if arguments.cpu else time.perf_counter
+    if arguments.cpu:
+        torch.set_num_threads(1)
+    seconds = "CPU seconds" if arguments.cpu else "seconds"
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, by {seconds}; median [10%, 90%]")
+    for setting, batch in ((GRAMMAR, arguments.batch), (GRAMMAR, 4 * arguments.batch), (TEXT, arguments.batch)):
+        x = tokens(setting, batch)
         classes, ceilings = len(setting.vocabulary), macs(setting)
         print(f"\nK = {classes:,}, {len(x)} x {setting.length} tokens; one belief takes {classes * 4:,} bytes a token,")
         print(f"all of the batch {x.numel() * classes * 4 / 2**20:.1f} MB")
-        print(f"{'':<10} {'ratio':>6}  {'[10%, 90%]':<14} {'MAC ceiling':>11}  {'tokens/s':>10}")
-        for name, timing in take_turns(contenders(setting, x), budget=budget).items():
+        print(f"{'':<10} {'ratio':>6}  {'[10%, 90%]':<14} {'MAC ceiling':>11}  {'tokens/s':>10}  {'memory':>8}")
+        runs = contenders(setting, x)
+        memory = {name: peak_memory(run) for name, run in runs.items()}
+        for name, timing in take_turns(runs, budget=budget, clock=clock).items():
             spread = f"[{1 / timing.high:.2f}, {1 / timing.low:.2f}]"
             ceiling = f"{ceilings['Standard'] / ceilings[name]:.2f}x"
             rate = x.numel() / timing.seconds
-            print(f"{name:<10} {1 / timing.ratio:>5.2f}x  {spread:<14} {ceiling:>11}  {rate:>10,.0f}")
+            row = f"{name:<10} {1 / timing.ratio:>5.2f}x  {spread:<14} {ceiling:>11}  {rate:>10,.0f}"
+            print(f"{row}  {memory[name] / 2**20:>5.0f} MB")
 
 
 if __name__ == "__main__":

@@ -9,18 +9,18 @@ what follows, yet attention soon washes a strange word out of the oracle. So the
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nbsr_core.density import DensityFactor
 from nbsr_core.domains.language.grammar import PAD
+from nbsr_core.domains.language.planned import can_plan, planned_walk
 from nbsr_core.domains.language.transformer import CausalTransformer
-from nbsr_core.exits import Prediction
+from nbsr_core.exits import Prediction, check_eta, check_max_vacuity
 from nbsr_core.graph import DecisionGraph
-from nbsr_core.network import NBSR, Experts
-from nbsr_core.routers import RouterSpec
-from nbsr_core.routing import Estimator, RoutingMode
+from nbsr_core.network import NBSR, evaluating
 
 # Rows that walk together: no more tokens than a batch of samples elsewhere, and beliefs that stay in the cache (4 MB).
 CHUNK_ROWS, CHUNK_BELIEFS = 2048, 2**20
@@ -35,34 +35,13 @@ class TokenNBSR(NBSR):
     backbone: CausalTransformer
 
     def __init__(
-        self,
-        backbone: CausalTransformer,
-        graph: DecisionGraph,
-        num_classes: int,
-        oracle_dim: int,
-        *,
-        experts: Experts,
-        router: RouterSpec,
-        routing: RoutingMode,
-        estimator: Estimator,
-        prior_weight: float | None,
-        density: DensityFactor | None,
+        self, backbone: CausalTransformer, graph: DecisionGraph, num_classes: int, oracle_dim: int, **walk: Any
     ) -> None:
-        super().__init__(
-            backbone,
-            graph,
-            num_classes,
-            oracle_dim,
-            experts=experts,
-            router=router,
-            routing=routing,
-            estimator=estimator,
-            prior_weight=prior_weight,
-            density=density,
-        )
+        super().__init__(backbone, graph, num_classes, oracle_dim, **walk)
         self.kind: Tensor  # which mean of the density factor a word in a place belongs to, [K, T]
-        self.register_buffer("kind", torch.zeros(num_classes, backbone.length, dtype=torch.int32))
+        self.register_buffer("kind", torch.zeros(num_classes, backbone.length, dtype=torch.int64))
 
+    @torch.inference_mode()
     def predict(
         self,
         x: Tensor,
@@ -74,9 +53,14 @@ class TokenNBSR(NBSR):
         chunk: int | None = None,
     ) -> Prediction:
         """As in NBSR, one row a token; `chunk` counts sentences, and follows from the vocabulary unless told."""
-        if chunk is None:
-            rows = min(CHUNK_ROWS, CHUNK_BELIEFS // self.num_classes)
-            chunk = max(1, rows // x.shape[1])
+        rows = min(CHUNK_ROWS, max(1, CHUNK_BELIEFS // self.num_classes))
+        if chunk is None and can_plan(self):
+            eta, max_vacuity = check_eta(eta), check_max_vacuity(max_vacuity)
+            with evaluating(self):
+                h = self.oracle(x)
+                self._check_walk(h, side)
+                return planned_walk(self, h, eta, max_vacuity, self._scale(h, x, closeness), rows)
+        chunk = max(1, rows // x.shape[1]) if chunk is None else chunk
         return super().predict(x, eta=eta, max_vacuity=max_vacuity, side=side, closeness=closeness, chunk=chunk)
 
     def evidence_scale(self, h: Float[Tensor, "rows d"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"] | None:
@@ -117,8 +101,9 @@ def kinds_of_words(x: Int[Tensor, "N T"], vocabulary: int, length: int) -> Int[T
 
 def at_tokens(table: Int[Tensor, "K places"], x: Int[Tensor, "B T"]) -> Int[Tensor, " rows"]:
     """The entries of a table by word and place for each token that is not padding."""
-    places = torch.arange(x.shape[1], device=x.device)
-    return table[x, places][x != PAD].long()
+    cells = (x * table.shape[1] + torch.arange(x.shape[1], device=x.device)).flatten()
+    held = (x != PAD).flatten()
+    return table.flatten().index_select(0, cells if bool(held.all()) else cells[held])
 
 
 def running_max(distance: Float[Tensor, " rows"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"]:
