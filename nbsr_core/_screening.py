@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from scipy.special import digamma, gammaln
 from torch import Tensor
+from torch.nn import functional as F
 
 from nbsr_core import dirichlet
 
@@ -52,7 +53,7 @@ def below(alpha: Float[Tensor, "b K"], eta: float) -> Bool[Tensor, " b"]:
 
 def estimate(alpha: Float[Tensor, "b K"]) -> Float[Tensor, " b"]:
     """The entropy of float32 beliefs, off by no more than `doubt` of it; NaN where nothing is known."""
-    summed = _of_class(alpha.device).index_select(0, _cell(alpha).flatten()).view(alpha.shape).sum(-1)
+    summed: Tensor = F.embedding_bag(_cell(alpha), _of_class(alpha.device).unsqueeze(1), mode="sum").squeeze(1)
     return summed.sub_(_of_total(alpha.shape[1], alpha.device).index_select(0, _cell(alpha.sum(-1))))
 
 
