@@ -29,7 +29,7 @@ def scenarios(found: dict[str, Any]) -> Iterator[str]:
     for name in SCENARIOS:
         row = found.get(name)
         if row is None:
-            yield f"| `{name}` | not run yet | | | | | | | |"
+            yield f"| `{name}` | no result yet | | | | | | | |"
             continue
         same = {None: "-", True: "yes", False: "**no**"}[row["same"]]
         twice = "-" if row["repeated"] is None else row["repeated"]

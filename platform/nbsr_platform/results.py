@@ -135,8 +135,10 @@ class ResultStore:
 
     def load_state(self, key: str) -> dict[str, Any]:
         """What the trial's model learned; tensors and plain values only, nothing in it can run code."""
+        path = self.folder(key) / "model.pt"
+        path.stat()  # a trial without weights is not a damaged one: FileNotFoundError
         try:
-            return load_checkpoint(self.folder(key) / "model.pt")
+            return load_checkpoint(path)
         except InputError as error:
             raise InputError(f"{error}; delete its folder to run the trial again") from None
 

@@ -45,6 +45,7 @@ def test_a_fresh_place_is_fine_and_stays_as_it_is(tmp_path: Path) -> None:
         "store",
         "MLflow",
         "Ray",
+        "network",
     }
     assert not [finding for finding in found.values() if finding.state == "missing"]
     for name in ("torch 2.", "ray ", "mlflow ", "optuna ", "xgboost "):
