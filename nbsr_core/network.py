@@ -141,13 +141,15 @@ class NBSR(nn.Module):
         h = self.oracle(x)
         self._check_walk(h, side)
         tau = self.tau if tau is None else check_temperature(tau)
-        scale = self._scale(h, x, closeness)
-        if self.training and self.routing == "softmax":
-            if eta is not None:
-                raise InputError("softmax routing takes every path at once: it cannot exit early (eta)")
-            return soft_walk(self, h, side, tau, scale)
-        mode: RoutingMode = self.routing if self.training else "argmax"
-        return tracing_walk(self, h, side, mode, tau, check_eta(eta), scale)
+        # Beliefs are sums over decades: a backbone may run in mixed precision (autocast), the walk never does.
+        with torch.autocast(h.device.type, enabled=False):
+            scale = self._scale(h, x, closeness)
+            if self.training and self.routing == "softmax":
+                if eta is not None:
+                    raise InputError("softmax routing takes every path at once: it cannot exit early (eta)")
+                return soft_walk(self, h, side, tau, scale)
+            mode: RoutingMode = self.routing if self.training else "argmax"
+            return tracing_walk(self, h, side, mode, tau, check_eta(eta), scale)
 
     @torch.inference_mode()
     def predict(

@@ -31,6 +31,7 @@ class TrainingConfig:
         stop_patience: stop after so many epochs without a better `watch` (not before fine-tuning has had them), and
             go back to the best weights; None never does either.
         mixed_precision: bfloat16 autocast where there is a GPU.
+        compile: torch.compile of the backbone where there is a GPU.
         temperature: that of the routers by epoch.
     """
 
@@ -50,6 +51,7 @@ class TrainingConfig:
     watch: str = "loss"
     stop_patience: int | None = None
     mixed_precision: bool = False
+    compile: bool = False
     temperature: TemperatureSchedule = field(default_factory=TemperatureSchedule)
 
     def __post_init__(self) -> None:

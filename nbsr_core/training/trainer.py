@@ -18,6 +18,7 @@ from nbsr_core.errors import InputError
 from nbsr_core.training.batches import Batches, epoch_seed, seed_everything
 from nbsr_core.training.checkpoint import load_checkpoint, save_atomically
 from nbsr_core.training.config import TrainingConfig
+from nbsr_core.training.devices import compile_backbone, mixed_precision
 
 # (model, x, y, epoch) -> the terms of the loss by name; "loss" is what is minimised.
 LossFunction = Callable[[nn.Module, Tensor, Tensor, int], Mapping[str, Tensor]]
@@ -102,6 +103,7 @@ class Trainer:
         self.backbone: nn.Module | None = backbone if isinstance(backbone, nn.Module) else None
         if config.frozen_epochs and self.backbone is None:
             raise InputError(f"training.frozen_share freezes a `backbone`, but {type(model).__name__} has none")
+        compile_backbone(self.backbone, self.device, config.compile)
         self.epoch = 0
         self.best, self.best_epoch = math.inf, -1
         self.best_weights: dict[str, Tensor] | None = None
@@ -171,13 +173,12 @@ class Trainer:
 
     def _train(self) -> tuple[dict[str, float], int]:
         """One pass over the training data: the mean of each term, and the number of samples."""
-        mixed = self.config.mixed_precision and self.device.type == "cuda"
         sums: dict[str, Tensor] = {}
         samples = 0
         for inputs, labels in self.batches.epoch(self.seed, self.epoch):
             x, y = inputs.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
             self.optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
+            with mixed_precision(self.device, self.config.mixed_precision):
                 terms = self.loss(self.model, x, y, self.epoch)
             if "loss" not in terms:
                 raise InputError(f"a loss function must return a term 'loss', got {', '.join(terms) or 'none'}")

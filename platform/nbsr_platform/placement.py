@@ -55,7 +55,7 @@ class Placement:
 
 def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
     """GPUs where there are any, CPUs otherwise."""
-    gpus = resources.gpus_per_worker if cluster.get("GPU", 0) else 0
+    gpus = _gpus(resources, cluster)
     cpus = float(resources.cpus_per_worker)
     workers = resources.workers
     room = int(cluster.get("CPU", 1) // (cpus * workers))
@@ -66,6 +66,15 @@ def placement(resources: Resources, cluster: dict[str, float]) -> Placement:
     per_trial = {HEAD: 0.001} if workers > 1 else {"cpu": cpus, **({"gpu": float(gpus)} if gpus else {})}
     team = Team(workers, cpus, float(gpus), resources.retries)
     return Placement(per_trial, max(1, min(wanted, room)), "cuda" if gpus else "cpu", team, fits=room >= 1)
+
+
+def _gpus(resources: Resources, cluster: dict[str, float]) -> float:
+    return resources.gpus_per_worker if cluster.get("GPU", 0) else 0.0
+
+
+def for_preparation(resources: Resources, cluster: dict[str, float]) -> dict[str, float]:
+    """What a piece of a domain's preparation asks of Ray: as a worker of a trial, but of one GPU at most."""
+    return {"num_cpus": resources.cpus_per_worker, "num_gpus": min(_gpus(resources, cluster), 1)}
 
 
 def capacity() -> dict[str, float]:

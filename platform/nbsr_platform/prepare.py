@@ -18,6 +18,7 @@ from rich.console import Console
 
 from nbsr_core.domains.domain import Work, find_domain
 from nbsr_platform.options import from_plain, to_plain
+from nbsr_platform.placement import for_preparation
 from nbsr_platform.study import Study
 from nbsr_platform.trial import canonical
 
@@ -47,10 +48,8 @@ def prepare(study: Study, console: Console) -> int:
     todo = [index for index, work in enumerate(works) if not work.done]
     if not todo:
         return 0
-    resources = study.resources
-    gpus = min(resources.gpus_per_worker, 1) if ray.cluster_resources().get("GPU", 0) else 0
-    task = _run.options(num_cpus=resources.cpus_per_worker, num_gpus=gpus)
-    pending = [task.remote(*where, index, resources.cpus_per_worker) for index in todo]
+    task = _run.options(**for_preparation(study.resources, ray.cluster_resources()))
+    pending = [task.remote(*where, index, study.resources.cpus_per_worker) for index in todo]
     total, done, began = sum(works[index].size for index in todo), 0, time.monotonic()
     said = 0.0
     try:

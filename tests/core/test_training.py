@@ -209,11 +209,6 @@ def test_a_figure_of_the_validation_is_watched_before_a_term_of_the_same_name() 
     assert trainer.best == record.terms["nll"]
 
 
-def test_mixed_precision_is_for_gpus_only() -> None:
-    plain, mixed = make_trainer(), make_trainer(replace(SHORT, mixed_precision=True))
-    assert timeless(list(plain.run())) == timeless(list(mixed.run()))
-    assert same_weights(plain.model, mixed.model)
-
 
 # ---------------------------------------------------------------------------------------------------- batches and seeds
 

@@ -25,6 +25,7 @@ from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, w
 from nbsr_core.domains.vision.images import ImageSet
 from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
 from nbsr_core.errors import InputError
+from nbsr_core.training.devices import best_device
 
 FOLDER_VARIABLE = "NBSR_CACHE"
 WHOLE = "table.npy"
@@ -109,11 +110,10 @@ class Features(Recipe):
 @lru_cache(maxsize=1)
 def _network(options: BackboneOptions) -> nn.Module:
     """The backbone, ready to be asked; kept, because every shard of a process asks the same one."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # a network without trained weights is the same one for all who read the table
         network = options.build()
-    return channels_last(network.eval().requires_grad_(False).to(device))
+    return channels_last(network.eval().requires_grad_(False).to(best_device()))
 
 
 @dataclass(frozen=True, eq=False)
