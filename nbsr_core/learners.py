@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -120,7 +120,8 @@ class TorchLearner(Learner):
         for record in trainer.run():
             if execution.checkpoint is not None and execution.shard[0] == 0:
                 trainer.save(execution.checkpoint)
-            yield record
+            # Workers go in step and each counts its own share of the samples.
+            yield replace(record, samples_per_second=record.samples_per_second * execution.shard[1])
         self.finish(splits)
 
     def _figures(self, split: Split) -> dict[str, float]:

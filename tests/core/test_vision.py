@@ -261,14 +261,16 @@ def test_trained_and_judged() -> None:
         assert len(list(learner.train(splits, training, 0, Execution()))) == 4
         evaluation = domain.evaluate(learner, splits, EvaluationOptions(max_vacuity=0.9))
         figures[name] = evaluation.metrics
-        counts: dict[tuple[object, object], int] = {}
-        for row in evaluation.tables["ood"]:
-            key = (row["set"], row["score"])
-            counts[key] = counts.get(key, 0) + int(row["count"] or 0)
-        assert counts["test", "confidence"] == len(splits.test)
-        assert counts["patches", "confidence"] == len(splits.ood["patches"])
         assert evaluation.metrics["test/accuracy"] > 0.85
+    shares: dict[object, float] = {}
+    for row in evaluation.tables["entropy"]:
+        shares[row["set"]] = shares.get(row["set"], 0.0) + float(row["share"] or 0)
+    assert shares == pytest.approx({"test": 1.0, "patches": 1.0})
     nbsr = figures["nbsr"]
+    (separated,) = evaluation.tables["separation"]
+    assert separated["precision_auroc"] == nbsr["ood/patches/auroc_precision"]
+    assert 0 <= nbsr["ood/patches/fpr95_precision"] <= 1
+    assert 0.5 < figures["flat"]["ood/patches/auroc_confidence"] <= 1
     assert nbsr["ood/patches/auroc_precision"] > 0.9
     assert nbsr["ood/patches/auroc_precision"] > nbsr["ood/patches/auroc_precision_without_density"] - 0.02
     assert nbsr["test/leaf_agreement"] > 0.7

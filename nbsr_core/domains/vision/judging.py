@@ -14,10 +14,9 @@ from nbsr_core.domains.vision.data import VisionSplits
 from nbsr_core.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.learners import Learner, NbsrLearner
 from nbsr_core.trace import BeliefTrace
-from nbsr_core.walk_tables import Row
+from nbsr_core.walk_tables import entropy_rows, separation_rows
 
 EXIT_SHARE = 0.9
-BINS = 40
 
 
 def add_leaves(evaluation: Evaluation, learner: NbsrLearner, splits: VisionSplits) -> None:
@@ -52,57 +51,43 @@ def add_early_exit(evaluation: Evaluation, learner: NbsrLearner, splits: VisionS
 
 def add_unknown(evaluation: Evaluation, learner: Learner, splits: VisionSplits, options: EvaluationOptions) -> None:
     """How well a model's own doubt tells each out-of-distribution set from the test pictures."""
-    known = _scores(learner, splits.test.x)
-    rows: list[Row] = []
-    alone = None
-    if isinstance(learner, NbsrLearner) and learner.model.density is not None:
-        with _without_density(learner):
-            alone = _scores(learner, splits.test.x)
-    sets = {name: _scores(learner, x) for name, x in splits.ood.items()}
-    for score, inside in known.items():
-        rows += _histograms(score, {"test": inside, **{name: scores[score] for name, scores in sets.items()}})
-    for name, scores in sets.items():
-        for score, inside in known.items():
-            evaluation.metrics[f"ood/{name}/auroc_{score}"] = metrics.auroc(inside, scores[score])
-            evaluation.metrics[f"ood/{name}/fpr95_{score}"] = metrics.fpr95(inside, scores[score])
-        if alone is not None and isinstance(learner, NbsrLearner):
-            with _without_density(learner):
-                outside = _scores(learner, splits.ood[name])
-            for score in ("precision", "negative_entropy"):
-                auroc = metrics.auroc(alone[score], outside[score])
-                evaluation.metrics[f"ood/{name}/auroc_{score}_without_density"] = auroc
-        if options.max_vacuity is not None and isinstance(learner, NbsrLearner):
-            abstained = learner.trace(splits.ood[name]).exit(None, options.max_vacuity).abstained
-            evaluation.metrics[f"ood/{name}/abstained"] = float(abstained.double().mean())
-    evaluation.tables["ood"] = rows
-
-
-def _scores(learner: Learner, x: Tensor) -> dict[str, Float[Tensor, " N"]]:
-    """Measures of certainty, larger for what a model takes for known."""
+    sets = {"test": splits.test.x, **splits.ood}
     if not isinstance(learner, NbsrLearner):
-        return {"confidence": learner.probabilities(x).max(-1).values.double()}
-    trace: BeliefTrace = learner.trace(x)
+        confidence = {name: learner.probabilities(x).max(-1).values.double() for name, x in sets.items()}
+        _add_separation(evaluation, {"confidence": confidence})
+        return
+    traces = {name: learner.trace(x) for name, x in sets.items()}
+    _add_separation(evaluation, _doubts(traces))
+    # The histograms of a report show these sets beside the test split too.
+    evaluation.tables["entropy"] = entropy_rows(traces)
+    evaluation.tables["separation"] = separation_rows(traces)
+    if options.max_vacuity is not None:
+        for name in splits.ood:
+            abstained = traces[name].exit(None, options.max_vacuity).abstained
+            evaluation.metrics[f"ood/{name}/abstained"] = float(abstained.double().mean())
+    if learner.model.density is not None:
+        with _without_density(learner):
+            alone = _doubts({name: learner.trace(x) for name, x in sets.items()})
+        _add_separation(evaluation, {f"{score}_without_density": alone[score] for score in alone})
+
+
+Scores = dict[str, Float[Tensor, " N"]]
+
+
+def _doubts(traces: dict[str, BeliefTrace]) -> dict[str, Scores]:
+    """Measures of certainty by name, for each set of pictures; larger for what a model takes for known."""
     return {
-        "confidence": trace.probabilities().max(-1).values.double(),
-        "precision": trace.precision[-1].double(),
-        "negative_entropy": -trace.entropy[-1].double(),
+        "confidence": {name: trace.probabilities().max(-1).values.double() for name, trace in traces.items()},
+        "precision": {name: trace.precision[-1].double() for name, trace in traces.items()},
+        "negative_entropy": {name: -trace.entropy[-1].double() for name, trace in traces.items()},
     }
 
 
-def _histograms(score: str, by_set: dict[str, Float[Tensor, " N"]]) -> list[Row]:
-    """Counts in equal bins over all sets; precision spans decades, so its bins are equal in its logarithm."""
-    values = {name: value.log10() if score == "precision" else value for name, value in by_set.items()}
-    low = min(float(value.min()) for value in values.values())
-    high = max(float(value.max()) for value in values.values())
-    edges = torch.linspace(low, high if high > low else low + 1, BINS + 1, dtype=torch.float64)
-    rows: list[Row] = []
-    for name, value in values.items():
-        places = (torch.bucketize(value.contiguous(), edges, right=True) - 1).clamp(0, BINS - 1)
-        for place, count in enumerate(places.bincount(minlength=BINS).tolist()):
-            ends = edges[place : place + 2]
-            shown = (10**ends if score == "precision" else ends).tolist()
-            rows.append({"set": name, "score": score, "low": shown[0], "high": shown[1], "count": count})
-    return rows
+def _add_separation(evaluation: Evaluation, scores: dict[str, Scores]) -> None:
+    for score, by_set in scores.items():
+        for name in [name for name in by_set if name != "test"]:
+            evaluation.metrics[f"ood/{name}/auroc_{score}"] = metrics.auroc(by_set["test"], by_set[name])
+            evaluation.metrics[f"ood/{name}/fpr95_{score}"] = metrics.fpr95(by_set["test"], by_set[name])
 
 
 @contextmanager
