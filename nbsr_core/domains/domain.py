@@ -161,6 +161,10 @@ class Domain(ABC):
         """Judge a trained model; classification unless a domain says otherwise."""
         return evaluate_classification(learner, splits, options)
 
+    def portrait(self, data: Any, sample: int) -> bytes | None:
+        """What a person would see of a test sample, as a PNG, to stand beside its walk; None where there is no such."""
+        return None
+
     def explain(self, learner: Learner, splits: Splits, question: Question) -> Answer | None:
         """Why the model does what it does; None leaves it to the walk of one sample that every NBSR model has."""
         return None

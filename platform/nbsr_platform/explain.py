@@ -73,7 +73,8 @@ def explain(home: Home, what: str, question: Question | int, tracking_uri: str |
     if isinstance(sample, bool) or not isinstance(sample, int) or not 0 <= sample < len(splits.test):
         raise InputError(f"sample must be from 0 to {len(splits.test) - 1}, the rows of the test split; got {sample!r}")
     explained = _explain(key, trial, result, learner, splits, sample, notes)
-    return replace(explained, population=_population(trial, domain, splits, store))
+    population = _population(trial, domain, splits, store)
+    return replace(explained, population=population, portrait=domain.portrait(data, sample))
 
 
 def picture(explained: Explanation | Answer, kind: str) -> bytes:

@@ -85,6 +85,7 @@ class Explanation:
         density: closeness to the training data, for models with a density factor.
         notes: what a reader must know before believing any of it.
         population: importance of the features over all samples, if the study has boosted trees with the same data.
+        portrait: what a person would see of the sample (PNG), where its domain has pictures.
     """
 
     trial: str
@@ -110,6 +111,7 @@ class Explanation:
     notes: tuple[str, ...]
     graph: DecisionGraph
     population: Population | None = None
+    portrait: bytes | None = None
 
     @property
     def exits_early(self) -> bool:
@@ -131,9 +133,9 @@ class Explanation:
         return f"exits at depth {self.exit_depth}: entropy {entropy:.4g} is below eta = {self.eta:.4g}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for `nbsr explain --json`; the graph stays out, an infinite eta is text."""
+        """Plain values for `nbsr explain --json`; graph and portrait stay out, an infinite eta is text."""
         plain = asdict(self)
-        del plain["graph"]
+        del plain["graph"], plain["portrait"]
         if self.eta is not None and not math.isfinite(self.eta):
             plain["eta"] = str(self.eta)
         return plain

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from base64 import b64encode
 from collections.abc import Sequence
 from xml.sax.saxutils import escape, quoteattr
 
@@ -68,6 +69,13 @@ class Picture:
         self.parts.append(
             f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius:g}" fill="{fill}" stroke="{edge}" '
             f'stroke-width="{width:g}"><title>{clean(name)}</title></circle>'
+        )
+
+    def image(self, at: Point, side: float, png: bytes) -> None:
+        """A square picture, kept within the file; enlarged without smoothing, as its pixels are what is shown."""
+        self.parts.append(
+            f'<image x="{at[0]:.1f}" y="{at[1]:.1f}" width="{side:g}" height="{side:g}" '
+            f'style="image-rendering:pixelated" href="data:image/png;base64,{b64encode(png).decode()}"/>'
         )
 
     def diamond(self, at: Point, colour: str) -> None:

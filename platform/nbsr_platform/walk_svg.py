@@ -34,6 +34,7 @@ ROOT_ROW, ROW, CARD_HEIGHT, STRIP = 80.0, 186.0, 146.0, 25.0
 # Where nodes stand in their row: the root at its top, others below their routes and above their names.
 ROOT_Y, NODE_Y = 26.0, 66.0
 NAME, OTHER_NAME = 12.0, 10.5
+PORTRAIT = 96.0
 # A graph with a level of more nodes than this is not drawn in full, only the neighbourhood of the walk.
 WIDEST_LEVEL, SHOWN_CHILDREN = 8, 7
 
@@ -62,6 +63,9 @@ def number(value: float, digits: int = 3, sign: str = "") -> str:
 def _header(picture: Picture, told: Explanation) -> float:
     """Title, origin and notes; returns where the walk begins."""
     room = WIDTH - 2 * MARGIN
+    if told.portrait is not None:
+        picture.image((WIDTH - MARGIN - PORTRAIT, 12), PORTRAIT, told.portrait)
+        room -= PORTRAIT + MARGIN
     picture.text((MARGIN, 38), f"Sample {told.sample}: the model {told.verdict}", 20, bold=True, room=room)
     truth = f"True class: {told.true_class}"
     picture.diamond((MARGIN + 4, 58), GREEN)
@@ -76,6 +80,8 @@ def _header(picture: Picture, told: Explanation) -> float:
     for note in told.notes:
         y += 18
         picture.text((MARGIN, y), f"Note: {note}", 12, RED, bold=True, room=room)
+    if told.portrait is not None:
+        y = max(y, PORTRAIT + 8)
     picture.line((MARGIN, y + 14), (WIDTH - MARGIN, y + 14), LINE)
     return y + 22
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import signal
@@ -10,9 +12,21 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
-from nbsr_platform.results import ResultStore
+from nbsr_platform.explain import explain
+from nbsr_platform.explanation import Explanation
+from nbsr_platform.paths import Home
+from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.study import Study
+from nbsr_platform.trial import data_fingerprint, grid
+from nbsr_platform.walk_svg import draw_walk
+from nbsr_platform.worker import run_trial
+from PIL import Image
+
+from nbsr_core.domains.vision.data import Source
 
 ROOT = Path(__file__).parents[2]
 FROZEN = """
@@ -37,6 +51,15 @@ resources: {workers: 2, retries: 2}
 """
 
 
+SEEN: dict[str, Any] = {
+    "name": "seen",
+    "domain": "vision",
+    "data": {"oracle": {"name": "small", "weights": "none", "size": 32}, "subset": 200},
+    "training": {"epochs": 1},
+    "models": {"nbsr": {"objective": {"every_depth": 1.0}}},
+}
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "nbsr_platform.cli", *arguments]
 
@@ -49,6 +72,25 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
+
+
+def test_an_explained_walk_shows_the_picture_itself(tmp_path: Path) -> None:
+    """Also where the model never saw more of it than cached features."""
+    study = Study.from_dict({**SEEN, "data": {**SEEN["data"], "cache": str(tmp_path / "cache")}})
+    (trial,) = grid(study, data_fingerprint(study))
+    home = Home(tmp_path / "home")
+    for event in run_trial(trial, "cpu"):
+        if isinstance(event, TrialResult):
+            ResultStore(home.trials).save(event)
+    explained = explain(home, trial.key, 3)
+    assert isinstance(explained, Explanation)
+    assert "portrait" not in json.dumps(explained.to_json())
+    drawn = ElementTree.fromstring(draw_walk(explained))
+    (image,) = drawn.iter("{http://www.w3.org/2000/svg}image")
+    kind, _, content = image.attrib["href"].partition(",")
+    assert kind == "data:image/png;base64"
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
+    assert np.array_equal(shown, Source(study.data).test.decode([3], 32)[0].permute(1, 2, 0).numpy())
 
 
 @pytest.mark.slow

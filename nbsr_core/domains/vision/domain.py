@@ -9,6 +9,7 @@ from nbsr_core.domains.base import Splits
 from nbsr_core.domains.domain import Domain, Work
 from nbsr_core.domains.vision.data import Source, VisionSplits, load
 from nbsr_core.domains.vision.data import VisionData as VisionData
+from nbsr_core.domains.vision.images import png
 from nbsr_core.domains.vision.judging import add_early_exit, add_leaves, add_unknown
 from nbsr_core.domains.vision.models import MODELS
 from nbsr_core.evaluation import Evaluation, EvaluationOptions
@@ -38,6 +39,10 @@ class Vision(Domain):
             for shard in table.shards()
             if shard.start < source.rows(images)
         ]
+
+    def portrait(self, data: Any, sample: int) -> bytes | None:
+        """The picture itself: a model on cached features never shows it."""
+        return png(Source(data).test.decode([sample], data.size)[0])
 
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
         """Classification, leaves, the price of 90% early exits, and AUROC against every out-of-distribution set."""

@@ -158,6 +158,15 @@ def _decoded(content: bytes, size: int, file: str) -> np.ndarray:
     return np.asarray(picture)
 
 
+def png(picture: UInt8[Tensor, "3 H W"]) -> bytes:
+    """A picture as the content of a PNG file."""
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy()).save(stream, "png")
+    return stream.getvalue()
+
+
 def image_tree(source: Path, part: str, class_names: Sequence[str] | None = None) -> FileSet:
     """The images under `<source>/<part>/<class>/...`, where `source` is a folder or a zip.
 
