@@ -29,6 +29,7 @@ FOLDS = 5
 # Thresholds and spreads below these would only measure rounding: training features without any variation.
 SMALLEST_THRESHOLD = 0.1
 SMALLEST_SPREAD = 0.001
+SMALLEST_FEATURE = 1e-6
 
 
 class DensityFactor(nn.Module):
@@ -44,6 +45,8 @@ class DensityFactor(nn.Module):
         oracle_dim: size d of the oracle.
         directions: principal directions with a variance of their own (all unless told); the rest share one.
         normalise: project `h` to the unit sphere first (for deep image features, whose length varies wildly).
+        power: each feature becomes `sign(h) |h|^power` before all else. Features behind a ReLU are often zero and
+            seldom large; a power well below 1 makes the distance see which of them are there at all.
         quantile: share of new in-distribution data that shall keep its evidence whole.
         floor: smallest factor. It leaves evidence positive, and of the largest (e^15) next to nothing.
     """
@@ -54,6 +57,7 @@ class DensityFactor(nn.Module):
         *,
         directions: int | None = None,
         normalise: bool = False,
+        power: float = 1.0,
         quantile: float = 0.99,
         floor: float = 1e-9,
     ) -> None:
@@ -63,11 +67,14 @@ class DensityFactor(nn.Module):
             raise InputError(f"oracle_dim must be at least 1, got {oracle_dim}")
         if not 1 <= directions <= oracle_dim:
             raise InputError(f"density directions must lie in 1..{oracle_dim} (oracle_dim), got {directions}")
+        if not 0 < power <= 1:
+            raise InputError(f"density power must lie in (0, 1], got {power}")
         if not 0.5 < quantile < 1:
             raise InputError(f"density quantile must lie in (0.5, 1), got {quantile}")
         if not 0 < floor < 1:
             raise InputError(f"density floor must lie in (0, 1), got {floor}")
-        self.directions, self.normalise, self.quantile, self.floor = directions, normalise, quantile, floor
+        self.directions, self.normalise, self.power = directions, normalise, power
+        self.quantile, self.floor = quantile, floor
         self.centre: Tensor
         self.whitening: Tensor
         self.means: Tensor
@@ -174,6 +181,9 @@ class DensityFactor(nn.Module):
         return torch.exp(-0.5 * beyond.square()).clamp_min(self.floor)
 
     def _place(self, h: Float[Tensor, "N d"]) -> Float[Tensor, "N d"]:
+        if self.power != 1:
+            # Shifted, so that the slope at zero, where many features are, is finite.
+            h = h.sign() * ((h.abs() + SMALLEST_FEATURE) ** self.power - SMALLEST_FEATURE**self.power)
         return F.normalize(h, dim=-1) if self.normalise else h
 
     def _distance(self, features: Float[Tensor, "N d"], mean: Int[Tensor, " N"] | None = None) -> Float[Tensor, " N"]:

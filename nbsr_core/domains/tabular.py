@@ -63,16 +63,25 @@ class DensityOptions:
     enabled: bool = False
     directions: int | None = None
     normalise: bool = False
+    power: float = 1.0
     quantile: float = 0.99
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.quantile < 1:
             raise InputError(f"quantile must lie in [0.5, 1), got {self.quantile}")
+        if not 0 < self.power <= 1:
+            raise InputError(f"power must lie in (0, 1], got {self.power}")
 
     def build(self, oracle_dim: int) -> DensityFactor | None:
         if not self.enabled:
             return None
-        return DensityFactor(oracle_dim, directions=self.directions, normalise=self.normalise, quantile=self.quantile)
+        return DensityFactor(
+            oracle_dim,
+            directions=self.directions,
+            normalise=self.normalise,
+            power=self.power,
+            quantile=self.quantile,
+        )
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,29 @@ def test_normalising_forgets_the_length() -> None:
     assert bool(normal(torch.zeros(1, 8)).isfinite().all())
 
 
+def test_a_power_sees_which_features_are_there() -> None:
+    """Features behind a ReLU: known inputs use the first ten, with heavy tails; unknown ones use others, faintly."""
+    generator = torch.Generator().manual_seed(0)
+    known = torch.zeros(2000, 20)
+    known[:, :10] = torch.randn(2000, 10, generator=generator).exp()
+    known[:, 10:] = torch.randn(2000, 10, generator=generator).mul(2).exp() * (torch.rand(2000, 10, generator=generator) < 0.02)
+    unknown = torch.zeros(500, 20)
+    unknown[:, 10:] = 0.3 * torch.rand(500, 10, generator=generator)
+    unknown[:, :10] = torch.randn(500, 10, generator=generator).exp()
+    plain, rooted = (nbsr.DensityFactor(20, power=power).fit(known[:1500]) for power in (1.0, 0.25))
+    aurocs = [nbsr.metrics.auroc(-f.distance(known[1500:]), -f.distance(unknown)) for f in (plain, rooted)]
+    assert aurocs[1] > 0.95 > aurocs[0]
+
+
+def test_a_power_has_a_slope_where_features_are_zero() -> None:
+    h = torch.randn(200, 6).relu()
+    factor = nbsr.DensityFactor(6, power=0.25, normalise=True).fit(h)
+    at = torch.zeros(3, 6).index_fill_(1, torch.tensor([1]), 40.0).requires_grad_()
+    factor.distance(at).sum().backward()
+    assert at.grad is not None
+    assert bool(at.grad.isfinite().all())
+
+
 def test_labels_are_optional_and_sharpen() -> None:
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(1000) % 2
@@ -309,6 +332,8 @@ def test_refitting_forgets_the_first_fit() -> None:
     [
         ({"directions": 0}, "directions must lie in 1..4"),
         ({"directions": 5}, "directions must lie in 1..4"),
+        ({"power": 0.0}, "power must lie in"),
+        ({"power": 1.5}, "power must lie in"),
         ({"quantile": 0.5}, "quantile must lie in"),
         ({"quantile": 1.0}, "quantile must lie in"),
         ({"floor": 0.0}, "floor must lie in"),

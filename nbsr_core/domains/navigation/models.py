@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from nbsr_core.density import DensityFactor
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.navigation.dagger import DaggerOptions
 from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr
@@ -141,14 +140,7 @@ def _build_routed(options: RoutedOptions, signature: Signature) -> ClonedNbsr:
         prior_weight=options.prior_weight,
     )
     chosen = options.density
-    density = None
-    if chosen.enabled:
-        density = DensityFactor(
-            signature.num_features if chosen.of == "frame" else frames.feature_dim,
-            directions=chosen.directions,
-            normalise=chosen.normalise,
-            quantile=chosen.quantile,
-        )
+    density = chosen.build(signature.num_features if chosen.of == "frame" else frames.feature_dim)
     admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
     model = NBSRMem(frames, walk, density, chosen.of)
     return ClonedNbsr(model, options.objective, admissible, options.dagger, calibrate=options.calibrate)
