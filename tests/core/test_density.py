@@ -145,7 +145,8 @@ def test_a_power_sees_which_features_are_there() -> None:
     generator = torch.Generator().manual_seed(0)
     known = torch.zeros(2000, 20)
     known[:, :10] = torch.randn(2000, 10, generator=generator).exp()
-    known[:, 10:] = torch.randn(2000, 10, generator=generator).mul(2).exp() * (torch.rand(2000, 10, generator=generator) < 0.02)
+    seldom = torch.rand(2000, 10, generator=generator) < 0.02
+    known[:, 10:] = seldom * torch.randn(2000, 10, generator=generator).mul(2).exp()
     unknown = torch.zeros(500, 20)
     unknown[:, 10:] = 0.3 * torch.rand(500, 10, generator=generator)
     unknown[:, :10] = torch.randn(500, 10, generator=generator).exp()
