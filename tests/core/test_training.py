@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
-from training_runs import SHORT, Scripted, data, held_out, loss, make_model, make_trainer, noisy, same_weights, timeless
+from training_runs import SHORT, Scripted, data, held_out, loss, make_model, make_trainer, noisy
 
 import nbsr_core as nbsr
 from nbsr_core.training import (
@@ -207,7 +207,6 @@ def test_a_figure_of_the_validation_is_watched_before_a_term_of_the_same_name() 
     trainer = make_trainer(replace(SHORT, epochs=1, watch="nll"), validation=None)
     (record,) = trainer.run()
     assert trainer.best == record.terms["nll"]
-
 
 
 # ---------------------------------------------------------------------------------------------------- batches and seeds
