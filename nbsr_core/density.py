@@ -181,7 +181,9 @@ class DensityFactor(nn.Module):
         if mean is None:
             # The product only finds the nearest mean; its own value would be a difference of large numbers.
             mean = (self.means.square().sum(-1) - 2 * white @ self.means.T).argmin(-1)
-        return (white - self.means[mean]).square().mean(-1).clamp_min(1e-12).sqrt()
+        away = white - self.means.index_select(0, mean)
+        distance: Tensor = torch.linalg.vector_norm(away, dim=-1) / math.sqrt(away.shape[-1])
+        return distance
 
     def _check(self, what: str, h: Tensor, fewest: int) -> None:
         size = self.whitening.shape[0]

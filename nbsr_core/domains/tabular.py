@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -76,11 +76,12 @@ class DensityOptions:
 
 
 @dataclass(frozen=True)
-class NbsrOptions:
-    """NBSR over a vector. `experts` is one specification for all experts, or a list with one a level."""
+class WalkOptions:
+    """What every NBSR may be told, whatever it reads.
 
-    hidden: tuple[int, ...] = (128, 128)
-    graph: GraphOptions = field(default_factory=GraphOptions)
+    `experts` is one specification for all experts, or a list with one a level.
+    """
+
     experts: ExpertSpec | tuple[ExpertSpec, ...] = field(default_factory=ExpertSpec)
     router: RouterSpec = field(default_factory=RouterSpec)
     routing: RoutingMode = "gumbel"
@@ -89,6 +90,19 @@ class NbsrOptions:
     density: DensityOptions = field(default_factory=DensityOptions)
     objective: Objective = field(default_factory=Objective)
     calibrate: bool = True
+
+    @property
+    def of_walk(self) -> dict[str, Any]:
+        """The arguments of `NBSR` that are taken over as they are."""
+        return {name: getattr(self, name) for name in ("experts", "router", "routing", "estimator", "prior_weight")}
+
+
+@dataclass(frozen=True)
+class NbsrOptions(WalkOptions):
+    """NBSR over a vector."""
+
+    hidden: tuple[int, ...] = (128, 128)
+    graph: GraphOptions = field(default_factory=GraphOptions)
 
     def __post_init__(self) -> None:
         _check_layers(self.hidden)
@@ -145,12 +159,8 @@ def build_nbsr(
         graph,
         signature.num_classes,
         oracle,
-        experts=options.experts,
-        router=options.router,
-        routing=options.routing,
-        estimator=options.estimator,
-        prior_weight=options.prior_weight,
         density=options.density.build(oracle),
+        **options.of_walk,
     )
     admissible: Tensor | None = None
     if graph is taxonomy and any(node.classes for node in graph.nodes):

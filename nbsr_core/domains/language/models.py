@@ -6,7 +6,6 @@ All see tokens as flattened rows [rows, d]; their labels are the tokens that are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,14 +18,11 @@ from nbsr_core.domains.language.data import routing_graph
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.reading import TokenNBSR
 from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions
-from nbsr_core.domains.tabular import DensityOptions
+from nbsr_core.domains.tabular import WalkOptions
 from nbsr_core.errors import InputError
-from nbsr_core.experts import ExpertSpec
 from nbsr_core.learners import Classifier, NbsrLearner
 from nbsr_core.network import evaluating
-from nbsr_core.objectives import Objective
 from nbsr_core.routers import RouterSpec
-from nbsr_core.routing import Estimator, RoutingMode
 
 
 @dataclass(frozen=True)
@@ -49,23 +45,16 @@ class MoeOptions:
 
 
 @dataclass(frozen=True)
-class NbsrOptions:
-    """NBSR over tokens. `experts` is one specification for all experts, or a list with one a level.
+class NbsrOptions(WalkOptions):
+    """NBSR over tokens.
 
     For large vocabularies a hidden layer smaller than `transformer.dim` is what keeps the belief affordable: an expert
     then costs that width for each token of the vocabulary, and routers do well without the belief (`belief: none`).
     """
 
+    router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(32,)))
     transformer: TransformerOptions = field(default_factory=TransformerOptions)
     bands: int = 4
-    experts: ExpertSpec | tuple[ExpertSpec, ...] = field(default_factory=ExpertSpec)
-    router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(32,)))
-    routing: RoutingMode = "gumbel"
-    estimator: Estimator = "sparse"
-    prior_weight: float | None = None
-    density: DensityOptions = field(default_factory=DensityOptions)
-    objective: Objective = field(default_factory=Objective)
-    calibrate: bool = True
 
     def __post_init__(self) -> None:
         if not 4 <= self.bands <= 16:
@@ -134,18 +123,13 @@ def build_moe(options: MoeOptions, signature: Signature) -> TokenClassifier:
 def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
     """NBSR on the grammar's taxonomy, or on bands of word frequency."""
     graph, dim = routing_graph(signature, options.bands), options.transformer.dim
-    experts: Any = options.experts
     model = TokenNBSR(
         CausalTransformer(signature.num_classes, signature.num_features, options.transformer),
         graph,
         signature.num_classes,
         dim,
-        experts=experts,
-        router=options.router,
-        routing=options.routing,
-        estimator=options.estimator,
-        prior_weight=options.prior_weight,
         density=options.density.build(dim),
+        **options.of_walk,
     )
     admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
     return TokenNbsr(model, options.objective, admissible, options.calibrate)

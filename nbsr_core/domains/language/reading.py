@@ -9,18 +9,17 @@ what follows, yet attention soon washes a strange word out of the oracle. So the
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nbsr_core.density import DensityFactor
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.transformer import CausalTransformer
 from nbsr_core.exits import Prediction
 from nbsr_core.graph import DecisionGraph
-from nbsr_core.network import NBSR, Experts
-from nbsr_core.routers import RouterSpec
-from nbsr_core.routing import Estimator, RoutingMode
+from nbsr_core.network import NBSR
 
 # Rows that walk together: no more tokens than a batch of samples elsewhere, and beliefs that stay in the cache (4 MB).
 CHUNK_ROWS, CHUNK_BELIEFS = 2048, 2**20
@@ -35,33 +34,11 @@ class TokenNBSR(NBSR):
     backbone: CausalTransformer
 
     def __init__(
-        self,
-        backbone: CausalTransformer,
-        graph: DecisionGraph,
-        num_classes: int,
-        oracle_dim: int,
-        *,
-        experts: Experts,
-        router: RouterSpec,
-        routing: RoutingMode,
-        estimator: Estimator,
-        prior_weight: float | None,
-        density: DensityFactor | None,
+        self, backbone: CausalTransformer, graph: DecisionGraph, num_classes: int, oracle_dim: int, **walk: Any
     ) -> None:
-        super().__init__(
-            backbone,
-            graph,
-            num_classes,
-            oracle_dim,
-            experts=experts,
-            router=router,
-            routing=routing,
-            estimator=estimator,
-            prior_weight=prior_weight,
-            density=density,
-        )
+        super().__init__(backbone, graph, num_classes, oracle_dim, **walk)
         self.kind: Tensor  # which mean of the density factor a word in a place belongs to, [K, T]
-        self.register_buffer("kind", torch.zeros(num_classes, backbone.length, dtype=torch.int32))
+        self.register_buffer("kind", torch.zeros(num_classes, backbone.length, dtype=torch.int64))
 
     def predict(
         self,
@@ -117,8 +94,9 @@ def kinds_of_words(x: Int[Tensor, "N T"], vocabulary: int, length: int) -> Int[T
 
 def at_tokens(table: Int[Tensor, "K places"], x: Int[Tensor, "B T"]) -> Int[Tensor, " rows"]:
     """The entries of a table by word and place for each token that is not padding."""
-    places = torch.arange(x.shape[1], device=x.device)
-    return table[x, places][x != PAD].long()
+    cells = (x * table.shape[1] + torch.arange(x.shape[1], device=x.device)).flatten()
+    held = (x != PAD).flatten()
+    return table.flatten().index_select(0, cells if bool(held.all()) else cells[held])
 
 
 def running_max(distance: Float[Tensor, " rows"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"]:

@@ -7,6 +7,7 @@ failure like another: whoever halts does not arrive.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,8 @@ from nbsr_core.evaluation import Evaluation, EvaluationOptions, routing_agreemen
 from nbsr_core.exits import is_vacuous
 from nbsr_core.learners import Learner
 from nbsr_core.trace import BeliefTrace
+
+Figures = tuple[str, dict[str, float]]  # of a set, by its name
 
 HALTING_WARNING = "max_vacuity is not set: the agent never halts, whatever it meets"
 
@@ -46,35 +49,24 @@ def evaluate(learner: Learner, splits: Splits, options: EvaluationOptions) -> Ev
     evaluation.metrics["model/parameters"] = float(learner.size)
     eta = _describe_walks(evaluation, learner, splits, options) if isinstance(learner, ClonedNbsr) else None
     uses: dict[str, float | None] = {"": None} if not isinstance(learner, ClonedNbsr) else {"": None, "/fast": eta}
+    judge = _episode_figures if splits.maps else _keyframe_figures
     for use, threshold in uses.items():
-        if splits.maps:
-            _judge_episodes(evaluation, learner, splits, use, threshold, options.max_vacuity)
-        else:
-            _judge_keyframes(evaluation, learner, splits, use, threshold, options.max_vacuity)
+        for name, figures in judge(learner, splits, threshold, options.max_vacuity):
+            evaluation.add(_place(name, use), figures)
     return evaluation
 
 
-def _judge_episodes(
-    evaluation: Evaluation,
-    learner: CloningLearner,
-    splits: NavigationSplits,
-    use: str,
-    eta: float | None,
-    max_vacuity: float | None,
-) -> None:
-    for name in ("test", "alien") if use else ("test", "valid", "alien"):
+def _episode_figures(
+    learner: CloningLearner, splits: NavigationSplits, eta: float | None, max_vacuity: float | None
+) -> Iterator[Figures]:
+    for name in ("test", "valid", "alien") if eta is None else ("test", "alien"):
         walked = run_episodes(learner, splits.maps[name], eta=eta, max_vacuity=max_vacuity)
-        evaluation.add(_place(name, use), walked.figures())
+        yield name, walked.figures()
 
 
-def _judge_keyframes(
-    evaluation: Evaluation,
-    learner: CloningLearner,
-    splits: NavigationSplits,
-    use: str,
-    eta: float | None,
-    max_vacuity: float | None,
-) -> None:
+def _keyframe_figures(
+    learner: CloningLearner, splits: NavigationSplits, eta: float | None, max_vacuity: float | None
+) -> Iterator[Figures]:
     for name, split in (("test", splits.test), ("valid", splits.valid)):
         said = keyframe_steps(learner, split.x, eta, max_vacuity)
         figures = {
@@ -83,10 +75,10 @@ def _judge_keyframes(
         }
         if isinstance(learner, ClonedNbsr):
             figures["mean_depth"] = float(said.depth.double().mean())
-        evaluation.add(_place(name, use), figures)
+        yield name, figures
     for name, split in splits.extra.items():
         said = keyframe_steps(learner, split.x, eta, max_vacuity)
-        evaluation.add(_place(name, use), {"halts": _share(said.halted[torch.arange(len(split)), split.y])})
+        yield name, {"halts": _share(said.halted[torch.arange(len(split)), split.y])}
 
 
 def keyframe_steps(learner: CloningLearner, x: Tensor, eta: float | None, max_vacuity: float | None) -> Steps:

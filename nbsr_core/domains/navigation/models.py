@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from nbsr_core.density import DensityFactor
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.navigation.dagger import DaggerOptions
 from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr
 from nbsr_core.domains.navigation.world import VIEW
-from nbsr_core.domains.tabular import DensityOptions
+from nbsr_core.domains.tabular import DensityOptions, WalkOptions
 from nbsr_core.errors import InputError
 from nbsr_core.experts import ExpertSpec
 from nbsr_core.graph import DecisionGraph
@@ -24,7 +23,7 @@ from nbsr_core.memory import FrameMemory, Judged, MemoryClassifier, NBSRMem
 from nbsr_core.network import NBSR
 from nbsr_core.objectives import Objective
 from nbsr_core.routers import RouterSpec
-from nbsr_core.routing import Estimator, RoutingMode, check_choice
+from nbsr_core.routing import RoutingMode, check_choice
 
 TAXONOMY = {
     "Cruising": {"Straight": ["up"], "Reverse": ["down"]},
@@ -77,15 +76,13 @@ def _paper_objective() -> Objective:
 
 
 @dataclass(frozen=True)
-class RoutedOptions:
+class RoutedOptions(WalkOptions):
     """NBSR over the frame's features; the defaults are the paper's."""
 
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
     experts: ExpertSpec | tuple[ExpertSpec, ...] = field(default_factory=lambda: ExpertSpec(bias=False))
     router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(), belief="none"))
     routing: RoutingMode = "softmax"
-    estimator: Estimator = "sparse"
-    prior_weight: float | None = None
     density: FrameDensityOptions = field(default_factory=FrameDensityOptions)
     objective: Objective = field(default_factory=_paper_objective)
     calibrate: bool = False
@@ -129,28 +126,11 @@ def _build_routed(options: RoutedOptions, signature: Signature) -> ClonedNbsr:
     memory = options.memory if isinstance(options, RoutedMemoryOptions) else None
     frames = frame_memory(options.encoder, signature, memory)
     graph = DecisionGraph.taxonomy(TAXONOMY)
-    walk = NBSR(
-        nn.Identity(),
-        graph,
-        signature.num_classes,
-        frames.oracle_dim,
-        experts=options.experts,
-        router=options.router,
-        routing=options.routing,
-        estimator=options.estimator,
-        prior_weight=options.prior_weight,
-    )
-    chosen = options.density
-    density = None
-    if chosen.enabled:
-        density = DensityFactor(
-            signature.num_features if chosen.of == "frame" else frames.feature_dim,
-            directions=chosen.directions,
-            normalise=chosen.normalise,
-            quantile=chosen.quantile,
-        )
+    walk = NBSR(nn.Identity(), graph, signature.num_classes, frames.oracle_dim, **options.of_walk)
+    judged = options.density.of
+    density = options.density.build(signature.num_features if judged == "frame" else frames.feature_dim)
     admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
-    model = NBSRMem(frames, walk, density, chosen.of)
+    model = NBSRMem(frames, walk, density, judged)
     return ClonedNbsr(model, options.objective, admissible, options.dagger, calibrate=options.calibrate)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -100,16 +100,7 @@ def _load_keyframes(data: NavigationData, seed: int) -> NavigationSplits:
         x, when = keyframes.meet_alien(drawn.x, stream, encounter, data.alien)
         extra[f"alien_{encounter}"] = Split(keyframes.add_noise(x, stream, data.noise), when)
     noise = f"Gaussian noise of {data.noise:g} on every channel" if data.noise else "noise-free: 3 distinct sequences"
-    return NavigationSplits(
-        parts["train"],
-        parts["valid"],
-        parts["test"],
-        extra=extra,
-        class_names=ACTIONS,
-        feature_names=_feature_names(keyframes.CHANNELS),
-        source=f"generated keyframes, {noise}",
-        synthetic=True,
-    )
+    return _splits(parts, f"generated keyframes, {noise}", keyframes.CHANNELS, extra=extra)
 
 
 def _load_maps(data: NavigationData, seed: int) -> NavigationSplits:
@@ -121,17 +112,19 @@ def _load_maps(data: NavigationData, seed: int) -> NavigationSplits:
     maps["alien"] = with_aliens(draw(data.test, "alien"), _stream(seed, "place of aliens"), data.alien)
     episodes = {name: Split(*demonstrations(maps[name])) for name in ("train", "valid", "test")}
     words = "T-mazes" if data.task == "tmaze" else f"fields with {data.obstacle_share:.0%} obstacles"
+    return _splits(episodes, f"generated {words}, 11x11, shown through a 5x5 view", world.CHANNELS, maps=maps)
+
+
+def _splits(parts: dict[str, Split], source: str, channels: tuple[str, ...], **beside: Any) -> NavigationSplits:
+    """Episodes of either kind, with what the kind has beside them: `extra` sequences or `maps`."""
+    cells = [f"{row},{column}" for row in range(VIEW) for column in range(VIEW)]
     return NavigationSplits(
-        episodes["train"],
-        episodes["valid"],
-        episodes["test"],
-        maps=maps,
+        parts["train"],
+        parts["valid"],
+        parts["test"],
         class_names=ACTIONS,
-        feature_names=_feature_names(world.CHANNELS),
-        source=f"generated {words}, 11x11, shown through a 5x5 view",
+        feature_names=[f"{channel} {cell}" for channel in channels for cell in cells],
+        source=source,
         synthetic=True,
+        **beside,
     )
-
-
-def _feature_names(channels: tuple[str, ...]) -> list[str]:
-    return [f"{channel} {row},{column}" for channel in channels for row in range(VIEW) for column in range(VIEW)]
