@@ -40,13 +40,20 @@ def calibrated(
     if not 0 < lowest <= highest < inf:  # false for NaN too
         raise InputError(f"alpha runs from {lowest:.4g} to {highest:.4g}; finite and above 0 expected")
     temperature = torch.as_tensor(temperature, dtype=alpha.dtype, device=alpha.device)
-    if not bool(((temperature > 0) & temperature.isfinite()).all()):
+    coldest, hottest = (bound.item() for bound in temperature.detach().aminmax())
+    if not 0 < coldest <= hottest < inf:
         raise InputError(f"temperature is {temperature.tolist()}; finite and above 0 expected")
     tiny = torch.finfo(alpha.dtype).tiny
     # Relative to the largest: its log is exactly 0, so rounding lets none pass it. Softmax drops the factor.
-    relative = (alpha / alpha.detach().amax(-1, keepdim=True)).clamp_min(tiny)
-    mean = torch.softmax(relative.log() / temperature.unsqueeze(-1), dim=-1)
-    return (alpha.sum(-1, keepdim=True) * mean).clamp_min(max(CONCENTRATION_FLOOR, tiny))
+    relative = alpha / alpha.detach().amax(-1, keepdim=True)
+    if lowest < highest * tiny:
+        relative = relative.clamp_min(tiny)
+    if torch.is_grad_enabled():
+        power = relative.log() / temperature.unsqueeze(-1)
+    else:  # in place: fresh memory for every step costs more than the step
+        power = relative.log_().div_(temperature.unsqueeze(-1))
+    mean = torch.softmax(power, dim=-1)
+    return (alpha.sum(-1, keepdim=True) * mean).clamp_min_(max(CONCENTRATION_FLOOR, tiny))
 
 
 def fit_temperature(belief: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> float:

@@ -16,10 +16,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nbsr_core.domains.language.grammar import PAD
+from nbsr_core.domains.language.planned import can_plan, planned_walk
 from nbsr_core.domains.language.transformer import CausalTransformer
-from nbsr_core.exits import Prediction
+from nbsr_core.exits import Prediction, check_eta, check_max_vacuity
 from nbsr_core.graph import DecisionGraph
-from nbsr_core.network import NBSR
+from nbsr_core.network import NBSR, evaluating
 
 # Rows that walk together: no more tokens than a batch of samples elsewhere, and beliefs that stay in the cache (4 MB).
 CHUNK_ROWS, CHUNK_BELIEFS = 2048, 2**20
@@ -40,6 +41,7 @@ class TokenNBSR(NBSR):
         self.kind: Tensor  # which mean of the density factor a word in a place belongs to, [K, T]
         self.register_buffer("kind", torch.zeros(num_classes, backbone.length, dtype=torch.int64))
 
+    @torch.inference_mode()
     def predict(
         self,
         x: Tensor,
@@ -51,9 +53,14 @@ class TokenNBSR(NBSR):
         chunk: int | None = None,
     ) -> Prediction:
         """As in NBSR, one row a token; `chunk` counts sentences, and follows from the vocabulary unless told."""
-        if chunk is None:
-            rows = min(CHUNK_ROWS, CHUNK_BELIEFS // self.num_classes)
-            chunk = max(1, rows // x.shape[1])
+        rows = min(CHUNK_ROWS, max(1, CHUNK_BELIEFS // self.num_classes))
+        if chunk is None and can_plan(self):
+            eta, max_vacuity = check_eta(eta), check_max_vacuity(max_vacuity)
+            with evaluating(self):
+                h = self.oracle(x)
+                self._check_walk(h, side)
+                return planned_walk(self, h, eta, max_vacuity, self._scale(h, x, closeness), rows)
+        chunk = max(1, rows // x.shape[1]) if chunk is None else chunk
         return super().predict(x, eta=eta, max_vacuity=max_vacuity, side=side, closeness=closeness, chunk=chunk)
 
     def evidence_scale(self, h: Float[Tensor, "rows d"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"] | None:
