@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -123,8 +125,9 @@ def contenders(setting: Setting, x: Tensor) -> dict[str, Callable[[], object]]:
 
 def exit_threshold(learner: TokenNbsr, x: Tensor, share: float = 0.99) -> float:
     """The eta at which so many tokens exit at depth 1."""
-    entropy = learner.trace(x[:64]).entropy[1]
-    return float(entropy.kthvalue(round(share * len(entropy))).values)
+    entropy = learner.trace(x[:64]).entropy[1].sort().values
+    last = round(share * len(entropy))
+    return float(entropy[last - 1 : last + 1].mean())
 
 
 def _flat(learner: TokenClassifier, x: Tensor) -> Callable[[], object]:
@@ -148,6 +151,24 @@ def _walk(learner: TokenNbsr, x: Tensor, eta: float | None) -> Callable[[], obje
     return predict
 
 
+def peak_memory(run: Callable[[], object]) -> int:
+    """Bytes that a prediction needs beyond what the process holds already, at the peak; 0 where it is not told."""
+    reset, status = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+    if not reset.exists():
+        return 0
+
+    def kilobytes(field: str) -> int:
+        return int(re.search(rf"{field}:\s+(\d+)", status.read_text())[1])  # type: ignore[index]
+
+    run()
+    reset.write_text("5")
+    before = kilobytes("VmRSS")
+    kept = run()
+    peak = kilobytes("VmHWM")
+    del kept
+    return (peak - before) * 1024
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="two seconds a measurement instead of ten")
@@ -165,12 +186,15 @@ def main() -> None:
         classes, ceilings = len(setting.vocabulary), macs(setting)
         print(f"\nK = {classes:,}, {len(x)} x {setting.length} tokens; one belief takes {classes * 4:,} bytes a token,")
         print(f"all of the batch {x.numel() * classes * 4 / 2**20:.1f} MB")
-        print(f"{'':<10} {'ratio':>6}  {'[10%, 90%]':<14} {'MAC ceiling':>11}  {'tokens/s':>10}")
-        for name, timing in take_turns(contenders(setting, x), budget=budget, clock=clock).items():
+        print(f"{'':<10} {'ratio':>6}  {'[10%, 90%]':<14} {'MAC ceiling':>11}  {'tokens/s':>10}  {'memory':>8}")
+        runs = contenders(setting, x)
+        memory = {name: peak_memory(run) for name, run in runs.items()}
+        for name, timing in take_turns(runs, budget=budget, clock=clock).items():
             spread = f"[{1 / timing.high:.2f}, {1 / timing.low:.2f}]"
             ceiling = f"{ceilings['Standard'] / ceilings[name]:.2f}x"
             rate = x.numel() / timing.seconds
-            print(f"{name:<10} {1 / timing.ratio:>5.2f}x  {spread:<14} {ceiling:>11}  {rate:>10,.0f}")
+            row = f"{name:<10} {1 / timing.ratio:>5.2f}x  {spread:<14} {ceiling:>11}  {rate:>10,.0f}"
+            print(f"{row}  {memory[name] / 2**20:>5.0f} MB")
 
 
 if __name__ == "__main__":
