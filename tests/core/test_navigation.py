@@ -119,6 +119,29 @@ def test_dagger_asks_the_expert_on_the_agents_own_ways(tmp_path: Path) -> None:
         assert int((y >= 0).sum(1).max()) == y.shape[1] == x.shape[1]
 
 
+def _episodes(rank: int, world: int, folder: str) -> None:
+    """One worker of several gathers a round; what it has afterwards goes to a file."""
+    torch.set_num_threads(1)
+    if world > 1:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    splits = load(MAZES, 0)
+    learner = build("cnn_gru", RecurrentClassifierOptions(dagger=DaggerOptions(rounds=1, episodes=7)), splits)
+    maps = splits.maps["train"]
+    batches = EpisodeBatches(splits.train, 16, 2, learner.dagger, learner, maps, shard=(rank, world))
+    list(batches.epoch(0, 1))
+    torch.save((batches.gathered[1].x, batches.gathered[1].y), f"{folder}/{rank} of {world}")
+
+
+def test_workers_share_a_round_of_dagger_and_all_get_what_one_would_have_gathered(tmp_path: Path) -> None:
+    torch.multiprocessing.start_processes(_episodes, args=(2, str(tmp_path)), nprocs=2, start_method="spawn")
+    _episodes(0, 1, str(tmp_path))
+    x, y = torch.load(tmp_path / "0 of 1")
+    for rank in range(2):
+        x_of_all, y_of_all = torch.load(tmp_path / f"{rank} of 2")
+        assert y_of_all.equal(y)
+        torch.testing.assert_close(x_of_all, x)
+
+
 def test_dagger_without_maps_is_refused() -> None:
     splits = load(NavigationData(train=20, valid=20, test=20), 0)
     learner = build("cnn_gru", RecurrentClassifierOptions(dagger=DaggerOptions(rounds=1)), splits)
@@ -126,6 +149,9 @@ def test_dagger_without_maps_is_refused() -> None:
         list(learner.train(splits, QUICK, 0, Execution()))
     with pytest.raises(nbsr.InputError, match=r"fewer than epochs \(1\), got 3"):
         EpisodeBatches(splits.train, 8, 1, DaggerOptions(rounds=3), learner, load(MAZES, 0).maps["train"])
+    few = DaggerOptions(rounds=1, episodes=2)
+    with pytest.raises(nbsr.InputError, match="an episode for each of 3 workers, got 2"):
+        EpisodeBatches(splits.train, 8, 2, few, learner, load(MAZES, 0).maps["train"], shard=(0, 3))
 
 
 def test_an_episode_is_told_in_words_and_pictures(maze: tuple[ClonedNbsr, NavigationSplits]) -> None:

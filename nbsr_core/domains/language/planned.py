@@ -134,8 +134,8 @@ def next_places(routers: LevelRouters, h: Float[Tensor, "b d"], position: Places
             z = z.masked_fill(routers.missing.unsqueeze(1), -math.inf)
         favourites = z.max(-1).indices.cpu().numpy()
         choice = favourites[0] if len(favourites) == 1 else favourites[position, np.arange(len(position))]
-    children: Places = routers.child_position.cpu().numpy()
-    return children[position * routers.num_children + choice]
+    below_here: Places = routers.child_position.cpu().numpy()[position * routers.num_children + choice]
+    return below_here
 
 
 def consult(bank: ExpertBank, h: Float[Tensor, "b d"], places: Places) -> Float[Tensor, "b K"]:
@@ -213,5 +213,5 @@ class PlannedPrediction(Prediction):
     precision: Float[Tensor, " B"]
 
     @cached_property
-    def alpha(self) -> Float[Tensor, "B K"]:  # type: ignore[override]
+    def alpha(self) -> Float[Tensor, "B K"]:
         return self.probs * self.precision.unsqueeze(1)

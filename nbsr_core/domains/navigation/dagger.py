@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,6 +53,7 @@ class EpisodeBatches:
         maps: training maps for DAgger; None where there is nowhere to walk.
         epochs: of the whole training.
         memory: file that keeps gathered episodes beside a checkpoint, so that a resumed training has them, or None.
+        shard: (rank, world): this process's share of the maps that are walked; all get the episodes of all.
     """
 
     demonstrations: Split
@@ -61,6 +63,7 @@ class EpisodeBatches:
     policy: Policy
     maps: Maps | None
     memory: Path | None = None
+    shard: tuple[int, int] = (0, 1)
     gathered: dict[int, Split] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -68,6 +71,10 @@ class EpisodeBatches:
             raise InputError("dagger needs maps to walk on: choose task tmaze or obstacles, or dagger.rounds: 0")
         if self.options.rounds >= self.epochs:
             raise InputError(f"dagger rounds must be fewer than epochs ({self.epochs}), got {self.options.rounds}")
+        if self.options.rounds and self.options.episodes < self.shard[1]:
+            raise InputError(
+                f"dagger needs an episode for each of {self.shard[1]} workers, got {self.options.episodes}"
+            )
         if self.memory is not None and self.memory.exists():
             kept = load_checkpoint(self.memory)
             self.gathered = {int(number): Split(*pair) for number, pair in kept.items()}
@@ -89,10 +96,23 @@ class EpisodeBatches:
         assert self.maps is not None
         generator = torch.Generator().manual_seed(epoch_seed(seed, number, "dagger"))
         chosen = torch.randperm(len(self.maps), generator=generator)[: self.options.episodes]
-        walked = run_episodes(self.policy, self.maps[chosen], step_limit=self.options.step_limit)
-        self.gathered[number] = Split(walked.frames, walked.expert)
+        rank, world = self.shard
+        walked = run_episodes(self.policy, self.maps[chosen[rank::world]], step_limit=self.options.step_limit)
+        mine = Split(walked.frames, walked.expert)
+        self.gathered[number] = mine if world == 1 else _of_all_workers(mine, world)
         if self.memory is not None:
             save_atomically({str(n): (split.x, split.y) for n, split in self.gathered.items()}, self.memory)
+
+
+def _of_all_workers(mine: Split, world: int) -> Split:
+    """Everybody's episodes, in the order in which one worker alone would have walked them."""
+    parts: list[Any] = [None] * world
+    torch.distributed.all_gather_object(parts, (mine.x, mine.y))
+    splits = [Split(*part) for part in parts]
+    longest = max(split.y.shape[1] for split in splits)
+    place = torch.cat([torch.arange(sum(map(len, splits)))[rank::world] for rank in range(world)]).argsort()
+    x, y = (torch.cat([_padded(split, longest, which) for split in splits])[place] for which in ("x", "y"))
+    return Split(x, y)
 
 
 def _padded(split: Split, steps: int, which: str) -> Tensor:

@@ -43,7 +43,9 @@ class CloningLearner(TorchLearner):
     def batches(self, splits: Splits, config: TrainingConfig, execution: Execution) -> Batches:
         beside = None if execution.checkpoint is None else execution.checkpoint.with_suffix(".episodes")
         maps = splits.maps.get("train") if isinstance(splits, NavigationSplits) else None
-        self.episodes = EpisodeBatches(splits.train, config.batch_size, config.epochs, self.dagger, self, maps, beside)
+        self.episodes = EpisodeBatches(
+            splits.train, config.batch_size, config.epochs, self.dagger, self, maps, beside, execution.shard
+        )
         return self.episodes
 
     @abstractmethod
