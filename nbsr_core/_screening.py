@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Bool, Float
 from scipy.special import digamma, gammaln
 from torch import Tensor
-from torch.nn import functional as F
 
 from nbsr_core import dirichlet
 
@@ -29,7 +28,6 @@ from nbsr_core import dirichlet
 _DROPPED = 14
 _CELLS = 0x7F80_0000 >> _DROPPED
 _SMALLEST, _LARGEST = 2.0**-70, 2.0**30  # outside, bounds are not a number, and nothing is decided by them
-_FEW = 2**13  # values for which a call costs more than what it computes
 _ROUNDING = 1e-5  # of float32 sums and of the exact entropy itself, relative
 
 
@@ -43,32 +41,16 @@ def below(alpha: Float[Tensor, "b K"], eta: float) -> Bool[Tensor, " b"]:
     rounding = _ROUNDING * (abs(eta) + alpha.shape[1])
     surely = high < eta - rounding
     unclear = ~(surely | (low > eta + rounding))
-    if not bool(unclear.any()):
-        return surely
-    rows = unclear.nonzero().squeeze(1)
-    if len(rows) * alpha.shape[1] <= _FEW:  # NumPy takes three calls where the exact entropy takes dozens
-        entropy = _double_entropy(alpha.index_select(0, rows))
-        surely[rows] = entropy < eta - rounding
-        rows = rows[((entropy - eta).abs() <= rounding) | entropy.isnan()]
-    if len(rows):
+    if bool(unclear.any()):
+        rows = unclear.nonzero().squeeze(1)
         surely[rows] = dirichlet.entropy(alpha.index_select(0, rows), validate_args=False) < eta
     return surely
-
-
-def _double_entropy(alpha: Float[Tensor, "b K"]) -> Float[Tensor, " b"]:
-    """The entropy in double precision; not a number where differences of large numbers would drown it."""
-    belief = alpha.cpu().numpy().astype(np.float64)
-    total = belief.sum(1)
-    of_classes = (gammaln(belief) - (belief - 1.0) * digamma(belief)).sum(1)
-    entropy = of_classes - gammaln(total) + (total - belief.shape[1]) * digamma(total)
-    entropy[(belief.min(1) < _SMALLEST) | (total > _LARGEST)] = np.nan
-    return torch.from_numpy(entropy).to(alpha.device)
 
 
 def bounds(alpha: Float[Tensor, "b K"]) -> Float[Tensor, "b 2"]:
     """What the entropy of float32 beliefs is at least and at most, but for rounding; NaN where nothing is known."""
     of_class, of_total = _tables(alpha.shape[1], alpha.device)
-    summed: Tensor = F.embedding_bag(_cell(alpha), of_class, mode="sum")  # looks up and adds in one pass
+    summed = of_class.index_select(0, _cell(alpha).flatten()).view(*alpha.shape, 2).sum(1)
     return summed.sub_(of_total.index_select(0, _cell(alpha.sum(-1))))
 
 

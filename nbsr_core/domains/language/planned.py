@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nbsr_core._screening import below
-from nbsr_core.dispatch import Layout
+from nbsr_core.dispatch import StackedLinear
 from nbsr_core.exits import Prediction
 from nbsr_core.experts import DEFAULT_EXP_BOUND, ExpertBank, ExpertSpec
 from nbsr_core.network import NBSR
@@ -145,12 +145,14 @@ def consult(bank: ExpertBank, h: Float[Tensor, "b d"], places: Places) -> Float[
     for slot, start, stop in _runs(places):
         z = h[start:stop]
         for layer in hidden:
-            z = layer(z, Layout(None, (slot,), (0, len(z)))).relu_()
-        if last.bias is None:
-            torch.mm(z, last.weight[slot].t(), out=output[start:stop])
-        else:
-            torch.addmm(last.bias[slot], z, last.weight[slot].t(), out=output[start:stop])
+            z = _affine(layer, slot, z).relu_()
+        _affine(last, slot, z, output[start:stop])
     return _activated(bank.spec, output)
+
+
+def _affine(layer: StackedLinear, slot: int, z: Float[Tensor, "run inp"], out: Tensor | None = None) -> Tensor:
+    weight = layer.weight[slot].t()
+    return torch.mm(z, weight, out=out) if layer.bias is None else torch.addmm(layer.bias[slot], z, weight, out=out)
 
 
 def _runs(places: Places) -> Iterator[tuple[int, int, int]]:
