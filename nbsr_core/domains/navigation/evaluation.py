@@ -28,8 +28,6 @@ from nbsr_core.walk_tables import belief_rows, edge_rows, entropy_rows, usage_ro
 
 Figures = tuple[str, dict[str, float]]  # of a set, by its name
 
-Figures = tuple[str, dict[str, float]]  # of a set, by its name
-
 HALTING_WARNING = "max_vacuity is not set: the agent never halts, whatever it meets"
 
 
