@@ -300,7 +300,7 @@ def test_runs_of_mlflow_lead_to_their_trials(trained: Trained, tmp_path: Path) -
     run = tracker.record(parent, trial, result, None, with_artifacts=False)
     told = explain(trained.home, run, 7, uri)
     assert (told.trial, told.sample) == (trial.key, 7)
-    with pytest.raises(InputError, match=rf"a whole study; name one of its trials: {run} \(nbsr seed 0\)"):
+    with pytest.raises(InputError, match=rf"a whole study; name one of the trials: {run} \(nbsr seed 0\)"):
         explain(trained.home, parent, 7, uri)
     with pytest.raises(InputError, match=f"no run {missing} in "):
         explain(trained.home, missing, 7, uri)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from nbsr_platform.paths import Home
 from nbsr_platform.proposals import Proposal, promising
 from nbsr_platform.report.find import find
 from nbsr_platform.report.page import page
+from nbsr_platform.results import TrialResult
 from nbsr_platform.study import Study
+from nbsr_platform.tracking import Tracker
 from nbsr_platform.trial import data_fingerprint, grid
 from processes import document, journal, nbsr, recorded
-from toys import make_trial, store_uri
+from toys import ToyStudy, store_uri
 
 from nbsr_core.errors import InputError
 
@@ -30,7 +33,7 @@ search:
   promising: 2
   objectives: {valid/accuracy: maximize, valid/nll: minimize}
   sampler: {name: random, seed: 7}
-  pruner: {name: median, metric: valid/nll, direction: minimize, warmup_epochs: 1}
+  pruner: none
   space:
     oracle_dim: {int: [4, 32]}
     training.learning_rate: {float: [1.0e-4, 3.0e-2], log: true}
@@ -107,17 +110,17 @@ def test_a_member_becomes_a_study_that_finds_its_own_result(hunt: tuple[Path, di
 
 
 def document_of(folder: Path, run: str, *more: str) -> dict[str, Any]:
-    return document(folder, "--from-trial", run, *more)
+    return document(folder, f"--from-trial={run}", *more)
 
 
-def test_a_pruned_trial_can_be_run_to_its_end(hunt: tuple[Path, dict[str, Any]]) -> None:
-    folder, result = hunt
-    pruned = runs_of(result, "tags.`nbsr.status` = 'pruned'")
-    assert pruned, "the median pruner found something to cut"
-    path = write_study(Home.of(folder / ".nbsr"), pruned[0].info.run_id)
-    study = Study.load(path)
-    (trial,) = grid(study, data_fingerprint(study))
-    assert trial.key == pruned[0].data.tags["nbsr.trial_key"]
+def test_a_pruned_trial_can_be_run_to_its_end(tmp_path: Path) -> None:
+    (trial,) = grid(Study.from_dict({"name": "cut", "domain": "toys:Toy", "models": {"mlp": {}}}), "0123456789abcdef")
+    tracker = Tracker(store_uri(tmp_path), tmp_path / "artifacts")
+    pruned = TrialResult(trial.key, "pruned", 1.0)
+    run_id = tracker.record(tracker.study_run(ToyStudy(), "abc"), trial, pruned, None, with_artifacts=False)
+    study = Study.load(write_study(Home(tmp_path), run_id))
+    (again,) = grid(study, "0123456789abcdef")
+    assert again.key == trial.key
 
 
 @pytest.mark.parametrize(
@@ -168,9 +171,10 @@ def test_the_promising_stand_for_the_whole_set() -> None:
 
 
 def test_the_file_of_a_trial_says_all_that_determines_it() -> None:
-    trial = make_trial("nbsr", seed=3, study="x" * 100, proposal=12)
-    values = study_values([trial], "again", None)
-    study = Study.from_dict(values)
+    values = {"name": "x" * 100, "domain": "toys:Toy", "seeds": [3], "models": {"nbsr": {"hidden": [16]}}}
+    (trial,) = grid(Study.from_dict(values), "0123456789abcdef")
+    trial = replace(trial, proposal=12)
+    study = Study.from_dict(study_values([trial], "again", None))
     assert grid(study, trial.data_fingerprint)[0].key == trial.key
     assert f"name: {'x' * 97}-12\n" in study_text(trial)
 

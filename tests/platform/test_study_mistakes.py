@@ -133,7 +133,10 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "model is a number": (HEAD + "models: {mlp: 3}\n", ["study.yaml:3: models.mlp: expected a mapping, got 3"]),
     "unknown option": (
         ONE + "    graph: {dept: 3}\n",
-        ["study.yaml:5: models.nbsr.graph.dept: unknown key; did you mean 'depth'? allowed: shape, depth, width"],
+        [
+            "study.yaml:5: models.nbsr.graph.dept: unknown key; did you mean 'depth'? allowed: "
+            "shape, depth, width, widths"
+        ],
     ),
     "misspelt value": (
         ONE + "    graph: {shape: taxonmy}\n",
@@ -168,7 +171,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "list for a mapping": (
         ONE + "    graph: [1]\n",
-        ["study.yaml:5: models.nbsr.graph: expected a mapping (keys: shape, depth, width), got [1]"],
+        ["study.yaml:5: models.nbsr.graph: expected a mapping (keys: shape, depth, width, widths), got [1]"],
     ),
     "yes for true": (
         ONE + "    calibrate: yes\n",
