@@ -65,7 +65,7 @@ def _header(picture: Picture, told: Explanation) -> float:
     room = WIDTH - 2 * MARGIN
     if told.portrait is not None:
         picture.image((WIDTH - MARGIN - PORTRAIT, 12), PORTRAIT, told.portrait)
-        room -= PORTRAIT + MARGIN
+        room -= PORTRAIT + 3 * MARGIN  # fonts may be wider than reckoned
     picture.text((MARGIN, 38), f"Sample {told.sample}: the model {told.verdict}", 20, bold=True, room=room)
     truth = f"True class: {told.true_class}"
     picture.diamond((MARGIN + 4, 58), GREEN)
