@@ -131,7 +131,7 @@ def plain(trials: int, threads: int | None) -> tuple[list[float], dict[str, floa
 
 
 def ours(trials: int) -> tuple[list[float], dict[str, float]]:
-    from nbsr_platform.run import run
+    from nbsr_platform.running import run
 
     with tempfile.TemporaryDirectory() as home:
         outcome = run(study_of(trials), home=home).parts[0].outcome

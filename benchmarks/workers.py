@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from nbsr_platform.results import ResultStore, TrialResult
-from nbsr_platform.run import run
+from nbsr_platform.running import run
 from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial, data_fingerprint, grid
 from rich.console import Console

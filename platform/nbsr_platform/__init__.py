@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # Read by Ray and MLflow when they are imported: no usage reports, no second progress table, our own handling of Ctrl-C,
@@ -26,7 +27,7 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 if TYPE_CHECKING:
-    from nbsr_platform.run import RunResult, run
+    from nbsr_platform.running import RunResult, run
     from nbsr_platform.study import Collection, Study, load
 
 __all__ = ["Collection", "RunResult", "Study", "load", "run"]
@@ -34,12 +35,7 @@ __all__ = ["Collection", "RunResult", "Study", "load", "run"]
 
 def __getattr__(name: str) -> Any:
     """Public names on first use: reading a study file must not wait for Ray and MLflow to be imported."""
-    if name in ("run", "RunResult"):
-        from nbsr_platform import run as module
-
-        return getattr(module, name)
-    if name in ("Study", "Collection", "load"):
-        from nbsr_platform import study
-
-        return getattr(study, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    modules = {"run": "running", "RunResult": "running", "Study": "study", "Collection": "study", "load": "study"}
+    if name not in modules:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{modules[name]}"), name)

@@ -74,8 +74,8 @@ def run(
         for member in members(what):
             for warning in warnings(member):
                 console.print(f"[yellow]warning[/yellow] {member.name}: {warning}", soft_wrap=True)
-        from nbsr_platform.run import dump
-        from nbsr_platform.run import run as run_study
+        from nbsr_platform.running import dump
+        from nbsr_platform.running import run as run_study
         from nbsr_platform.tracking_store import TrackingError
 
         try:
@@ -115,7 +115,7 @@ def run(
 
 def comparison(result: object) -> Group:
     """What a run ends with: a table a study, each with the figures that its domain is judged by."""
-    from nbsr_platform.run import RunResult
+    from nbsr_platform.running import RunResult
 
     assert isinstance(result, RunResult)
     parts: list[RenderableType] = [f"{result.name}: mean ± half of the 95% interval over seeds"]

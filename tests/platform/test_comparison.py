@@ -11,7 +11,7 @@ from nbsr_platform.cli import comparison
 from nbsr_platform.execute import Outcome
 from nbsr_platform.paper import Paper
 from nbsr_platform.results import TrialResult
-from nbsr_platform.run import RunResult, StudyRun
+from nbsr_platform.running import RunResult, StudyRun
 from nbsr_platform.study import Collection, Study, StudyError, load
 from nbsr_platform.summary import study_metrics, summarise
 from nbsr_platform.trial import Trial

@@ -98,7 +98,7 @@ def test_code_and_studies_travel_and_nothing_large_or_secret_does(project: Path,
     files = {path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file()}
     ours = {name for name in files if not name.startswith(("nbsr_core/", "nbsr_platform/"))}
     assert ours == {"studies/flowers.yaml", "mine.py", "pyproject.toml"}
-    assert {"nbsr_core/graph.py", "nbsr_platform/run.py", "nbsr_platform/cli.py"} <= files
+    assert {"nbsr_core/graph.py", "nbsr_platform/running.py", "nbsr_platform/cli.py"} <= files
     assert package.study == "studies/flowers.yaml"
     assert package.files == len(files)
     assert package.size == sum((stage / name).stat().st_size for name in files)

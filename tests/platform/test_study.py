@@ -144,6 +144,12 @@ class TestWhatIsRight:
         with pytest.raises(StudyError, match=r"<options>: graph.dept: unknown key; did you mean 'depth'\?"):
             from_plain(tabular.NbsrOptions, {"graph": {"dept": 1}})
 
+    @pytest.mark.parametrize("first", ["", "import nbsr_platform.running; "])
+    def test_public_names_are_what_they_say_whatever_was_imported_before(self, first: str) -> None:
+        code = f"{first}from nbsr_platform import RunResult, Study, load, run; print(run.__name__, Study.__name__)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["run", "Study"]
+
     def test_importing_studies_does_not_import_what_runs_them(self) -> None:
         code = "import sys, nbsr_platform.study; print(*({'ray', 'mlflow', 'optuna', 'xgboost'} & set(sys.modules)))"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=sys.prefix)
