@@ -232,6 +232,7 @@ def test_kill_9_while_the_tables_are_made_leaves_a_store_that_opens(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_server_that_is_killed_and_comes_back_misses_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
