@@ -29,7 +29,7 @@ test: install lint ## what CI runs first
 	$(PYTEST) -m "not slow"
 
 test-slow: install ## kills, restarts and several workers: one at a time, since each wants all cores
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --timeout=900
 
 lint: install
 	$(BIN)/ruff check .

@@ -140,7 +140,7 @@ def journal(folder: Path) -> optuna.Study:
     return optuna.load_study(study_name=summary.study_name, storage=storage)
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 300.0) -> Any:
     """What the condition gives when it first gives anything."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -192,7 +192,7 @@ def server(folder: Path, port: int) -> Iterator[str]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, cwd=folder, start_new_session=True, **quiet)
     try:
-        wait_for(lambda: answers(port), seconds=240.0)
+        wait_for(lambda: answers(port))
         yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(process.pid, signal.SIGKILL)

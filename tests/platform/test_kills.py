@@ -109,7 +109,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None
         trials = tmp_path / ".nbsr" / "trials"
         wait_for(lambda: list(trials.glob("[!.]*")))
         driver.send_signal(signal.SIGINT)
-        output, errors = driver.communicate(timeout=60)
+        output, errors = driver.communicate(timeout=300)
     assert driver.returncode == 130, output + errors
     assert "run tiny.yaml" in output
     assert "Traceback" not in output + errors
