@@ -33,10 +33,6 @@ from nbsr_core.errors import InputError
 from nbsr_core.graph import DecisionGraph
 from nbsr_core.learners import NbsrLearner
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*"
-)
-
 PATIENTS = {"train_patients": 400, "valid_patients": 200, "test_patients": 50, "draws": 0}
 
 

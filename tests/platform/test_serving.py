@@ -26,9 +26,6 @@ from nbsr_core.domains.base import Splits
 from nbsr_core.errors import InputError
 from nbsr_core.learners import Learner, NbsrLearner
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*", "ignore::UserWarning:mlflow.*"
-)
 FEATURES = tuple(f"f{i}" for i in range(5))
 
 

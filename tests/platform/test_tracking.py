@@ -16,22 +16,7 @@ from nbsr_platform.tracking_names import experiment_name, metric_name, trial_par
 from records import children, histories, text_of
 from toys import ToyStudy, flat_trial, make_trial, store_uri
 
-# MLflow's own debts, which are not ours to pay.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*", "ignore::UserWarning:mlflow.*"
-)
-
 STUDY = ToyStudy()
-
-
-@pytest.fixture
-def uri(tmp_path: Path) -> str:
-    return store_uri(tmp_path)
-
-
-@pytest.fixture
-def tracker(uri: str, tmp_path: Path) -> Tracker:
-    return Tracker(uri, tmp_path / "artifacts")
 
 
 def test_published_figures_are_tags_of_the_study(tracker: Tracker) -> None:

@@ -18,23 +18,8 @@ from processes import closed_port, server
 from records import children, histories, text_of
 from toys import ToyStudy, flat_trial, store_uri
 
-# MLflow's own debts, which are not ours to pay.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*", "ignore::UserWarning:mlflow.*"
-)
-
 STUDY = ToyStudy()
 HERE = Path(__file__).parent
-
-
-@pytest.fixture
-def uri(tmp_path: Path) -> str:
-    return store_uri(tmp_path)
-
-
-@pytest.fixture
-def tracker(uri: str, tmp_path: Path) -> Tracker:
-    return Tracker(uri, tmp_path / "artifacts")
 
 
 class Killed(BaseException):

@@ -24,26 +24,11 @@ from nbsr_platform.tracking_names import trial_figures
 from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked
 from processes import closed_port
 from records import children, histories
-from toys import ToyStudy, flat_trial, store_uri
+from toys import ToyStudy, flat_trial
 
 from nbsr_core.errors import InputError
 
-# MLflow's own debts, which are not ours to pay.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*", "ignore::UserWarning:mlflow.*"
-)
-
 STUDY = ToyStudy()
-
-
-@pytest.fixture
-def uri(tmp_path: Path) -> str:
-    return store_uri(tmp_path)
-
-
-@pytest.fixture
-def tracker(uri: str, tmp_path: Path) -> Tracker:
-    return Tracker(uri, tmp_path / "artifacts")
 
 
 def lose(

@@ -24,10 +24,6 @@ from toys import store_uri
 
 from nbsr_core.errors import InputError
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning:mlflow.*", "ignore::DeprecationWarning:sqlalchemy.*"
-)
-
 
 def filled(folder: Path) -> tuple[Home, dict[str, str]]:
     """A store with a run in each of two experiments, the later one in medical; and the experiments' ids."""
