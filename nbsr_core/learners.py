@@ -5,6 +5,7 @@ Whatever the model, a study trains it, watches its epochs, asks it for probabili
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -38,13 +39,15 @@ class Execution:
 
     Attributes:
         device: torch device.
-        checkpoint: file to save to after each epoch and to go on from, or None.
+        checkpoint: file to save to at the end of epochs and to go on from, or None.
+        checkpoint_seconds: how long to train before the next save; 0 saves after each epoch.
         shard: (rank, world): this process's share of each batch.
         wrap: makes a module run on several workers at once (DDP), or None.
     """
 
     device: str = "cpu"
     checkpoint: Path | None = None
+    checkpoint_seconds: float = 0.0
     shard: tuple[int, int] = (0, 1)
     wrap: Wrap | None = None
 
@@ -117,9 +120,12 @@ class TorchLearner(Learner):
         )
         if execution.checkpoint is not None and execution.checkpoint.exists():
             trainer.resume(execution.checkpoint)
+        saved = time.monotonic()
         for record in trainer.run():
-            if execution.checkpoint is not None and execution.shard[0] == 0:
+            due = time.monotonic() - saved >= execution.checkpoint_seconds
+            if due and execution.checkpoint is not None and execution.shard[0] == 0:
                 trainer.save(execution.checkpoint)
+                saved = time.monotonic()
             # Workers go in step and each counts its own share of the samples.
             yield replace(record, samples_per_second=record.samples_per_second * execution.shard[1])
         self.finish(splits)

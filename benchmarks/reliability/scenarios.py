@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nbsr_platform.distributed import CHECKPOINT
+from nbsr_platform.checkpoints import CHECKPOINT
 
 from benchmarks.reliability.bench import TEAM_STUDY, Bench, run_here, start_here, wait_for
 from benchmarks.reliability.ledger import BATCHES, EPOCHS, TEAM, TRIALS, Outcome, naps, repeated

@@ -262,6 +262,7 @@ def execute(
             log.write_text(f"{trial.name}\n{result.error}\n")
             outcome.failed.append((trial, result))
         feed.done(trial, result)
+        shutil.rmtree(home.checkpoints / trial.key, ignore_errors=True)
         outcome.ended_at.append(time.monotonic())
         result.state = None
         recorder.put(trial, result)

@@ -34,7 +34,7 @@ class Home:
 
     @property
     def checkpoints(self) -> Path:
-        """Of trials on several workers that are under way, one folder a key: a killed study goes on from there."""
+        """Of trials under way that take long, one folder a key: a killed study goes on from there."""
         return self.root / "checkpoints"
 
     @property

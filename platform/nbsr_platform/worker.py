@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from nbsr_core.domains.domain import Signature, find_domain
 from nbsr_core.evaluation import EvaluationOptions
 from nbsr_core.learners import Execution, Learner
 from nbsr_core.training import EpochRecord, TrainingConfig, seed_everything
+from nbsr_platform.checkpoints import run_alone
 from nbsr_platform.distributed import run_distributed
 from nbsr_platform.options import from_plain
 from nbsr_platform.placement import Team
@@ -82,10 +83,11 @@ class TrialTrainable(tune.Trainable):  # type: ignore[misc]
         self.epochs: list[dict[str, float]] = []
         self.reported = 0
         team: Team = config["team"]
+        kept, device = Path(config["storage"]) / self.trial.key, config["device"]
         if team.workers > 1:
-            self.progress = run_distributed(self.trial, team, Path(config["storage"]), self.collector)
+            self.progress = run_distributed(self.trial, team, kept, self.collector)
         else:
-            self.progress = run_trial(self.trial, config["device"])
+            self.progress = run_alone(partial(run_trial, self.trial, device), device, kept)
 
     def step(self) -> dict[str, Any]:
         """Go on for a while. An error is a result like another: the worker stays warm for the next trial."""
@@ -117,7 +119,7 @@ class TrialTrainable(tune.Trainable):  # type: ignore[misc]
         return {"epochs": news, "epoch": len(self.epochs), "done": done}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing: a trial that lost its worker starts again, and only finished trials count."""
+        """Nothing: trials leave checkpoints themselves (`nbsr_platform.checkpoints`), and only finished ones count."""
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """See `save_checkpoint`."""
