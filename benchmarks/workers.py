@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, median, stdev
 
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.running import run
 from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial, data_fingerprint, grid
 from rich.console import Console
+from scipy.stats import t as student_t
 
 WAYS = (1, 2)
 Ended = list[tuple[Trial, TrialResult]]
@@ -42,6 +43,8 @@ def main() -> None:
     print(f"\nsamples/s, {WAYS[1]} workers : {WAYS[0]}: {speed(two) / speed(one):.2f}")
     gaps = [b.metrics["test/accuracy"] - a.metrics["test/accuracy"] for a, b in zip(one, two, strict=True)]
     print(f"test accuracy, {WAYS[1]} workers minus {WAYS[0]}, by trial: {', '.join(f'{gap:+.3f}' for gap in gaps)}")
+    half = float(student_t.ppf(0.975, len(gaps) - 1)) * stdev(gaps) / len(gaps) ** 0.5
+    print(f"on average {mean(gaps):+.3f}, 95% interval [{mean(gaps) - half:+.3f}, {mean(gaps) + half:+.3f}]")
 
 
 def finished(study_file: str, overrides: Sequence[str], home: Path, workers: int) -> Ended:
