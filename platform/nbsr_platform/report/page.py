@@ -58,7 +58,7 @@ def page(materials: Sequence[Material], title: str, *, compare: bool = False) ->
     if compare:
         _add_comparison(made, materials)
     for number, material in enumerate(materials):
-        _add_study(made, material, f"study{number}")
+        _add_study(made, material, f"study{number}", named=material.study.name != title)
     entries = [f"<a href=#study{n}>{escape(material.study.name)}</a>" for n, material in enumerate(materials)]
     if compare:
         entries.insert(0, "<a href=#comparison>comparison</a>")
@@ -81,9 +81,9 @@ def _asset(name: str) -> str:
     return (files("nbsr_platform.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _add_study(made: Page, material: Material, anchor: str) -> None:
+def _add_study(made: Page, material: Material, anchor: str, *, named: bool) -> None:
     study = material.study
-    made.add(f"<section class=study id={anchor}><h2>{escape(study.name)}</h2>")
+    made.add(f"<section class=study id={anchor}>" + (f"<h2>{escape(study.name)}</h2>" if named else ""))
     if study.question:
         made.add(f"<p class=question>{escape(study.question)}</p>")
     made.add("<ol class=answer>" + "".join(f"<li>{escape(line)}" for line in answer(material)) + "</ol>")
