@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from nbsr_core.errors import InputError, NbsrError
@@ -159,13 +161,15 @@ def plan(study: StudyFile, overrides: Overrides = [], home: HomeFolder = None) -
 def studies(folder: Annotated[Path, typer.Argument(help="Folder to look in.")] = Path("studies")) -> None:
     """List the study files of a folder, with the question each one asks."""
     with clear_errors():
-        table = Table("file", "domain", "models x seeds", "question", box=None)
-        for path in sorted(folder.rglob("*.yaml")):
+        console, found = Console(highlight=False), sorted(folder.rglob("*.yaml"))
+        for path in found:
             what = load(path)
             domains = ", ".join(dict.fromkeys(member.domain for member in members(what)))
             sizes = " + ".join(f"{len(member.models)} x {len(member.seeds)}" for member in members(what))
-            table.add_row(str(path), domains, sizes, what.question or "")
-        Console(highlight=False).print(table if table.row_count else f"no study files in {folder}")
+            console.print(f"[bold]{escape(str(path))}[/]  {domains}, models x seeds: {sizes}")
+            console.print(Padding(escape(what.question or ""), (0, 0, 1, 4)))
+        if not found:
+            console.print(f"no study files in {folder}")
 
 
 @app.command()
