@@ -57,26 +57,23 @@ def worker(bench: Bench) -> Outcome:
 
 def mlflow(bench: Bench) -> Outcome:
     """The MLflow server is killed and comes back after 20 s."""
-    cluster = bench.ready()
-
-    def away(_: Path) -> None:
-        cluster("kill", "mlflow")
-        time.sleep(20)
-        cluster("start", "mlflow")
-
-    return bench.disturbed("the MLflow server killed (-9), back after 20 s", "mlflow", away)
+    return server_away(bench, "mlflow", "the MLflow server", 20)
 
 
 def postgres(bench: Bench) -> Outcome:
     """Postgres, under both MLflow and Optuna, is killed and started again."""
+    return server_away(bench, "postgres", "Postgres", 5)
+
+
+def server_away(bench: Bench, part: str, called: str, seconds: float) -> Outcome:
     cluster = bench.ready()
 
-    def restart(_: Path) -> None:
-        cluster("kill", "postgres")
-        time.sleep(5)
-        cluster("start", "postgres")
+    def away(_: Path) -> None:
+        cluster("kill", part)
+        time.sleep(seconds)
+        cluster("start", part)
 
-    return bench.disturbed("Postgres killed (-9), back after 5 s", "postgres", restart)
+    return bench.disturbed(f"{called} killed (-9), back after {seconds:g} s", part, away)
 
 
 def train_worker(bench: Bench) -> Outcome:
