@@ -14,7 +14,7 @@ from pathlib import Path
 from nbsr_platform.checkpoints import CHECKPOINT
 
 from benchmarks.reliability.bench import TEAM_STUDY, Bench, run_here, start_here, wait_for
-from benchmarks.reliability.ledger import BATCHES, EPOCHS, TEAM, TRIALS, Outcome, naps, repeated
+from benchmarks.reliability.ledger import BATCHES, EPOCHS, TEAM, TRIALS, Outcome, Rows, naps, repeated
 from benchmarks.reliability.writers import write_metrics
 
 Scenario = Callable[[Bench], Outcome]
@@ -93,6 +93,22 @@ def train_driver(bench: Bench) -> Outcome:
         lambda study: kill_driver(bench, study),
         **TEAM_STUDY,
     )
+
+
+def long_trial(bench: Bench) -> Outcome:
+    """The driver is killed in the middle of a long trial on one worker, after its first checkpoint."""
+    size = {"trials": 1, "epochs": 30}
+    brief, study = (
+        bench.study("brief", **size, data={"seconds": 0.0}),
+        bench.study("long", **size, data={"seconds": 0.8}),
+    )
+    run_here(brief)
+    run = start_here(study)
+    wait_for(lambda: list((study.parent / ".nbsr" / "checkpoints").glob(f"*/*/*/{CHECKPOINT}")), 900, run)
+    kill(run.pid)
+    run.communicate()
+    did = "driver killed (-9) in the middle of a long trial on one worker"
+    return finished_here(bench, study, did, bench.ledger_here(brief, 1).rows, **size)
 
 
 def truncated_checkpoint(bench: Bench) -> Outcome:
@@ -226,6 +242,7 @@ SCENARIOS: dict[str, Scenario] = {
     "worker": worker,
     "train-worker": train_worker,
     "train-driver": train_driver,
+    "long-trial": long_trial,
     "mlflow": mlflow,
     "postgres": postgres,
     "disk-full": disk_full,
@@ -248,13 +265,15 @@ def kill_driver(bench: Bench, study: Path) -> None:
         kill(pid)
 
 
-def finished_here(bench: Bench, study: Path, did: str) -> Outcome:
+def finished_here(
+    bench: Bench, study: Path, did: str, expected: Rows | None = None, trials: int = TRIALS, epochs: int = EPOCHS
+) -> Outcome:
     """Run the same command again, undisturbed, and count."""
     done = run_here(study)
-    ledger = bench.ledger_here(study)
+    ledger = bench.ledger_here(study, trials)
     notes = [*ledger.notes, *([] if done.returncode == 0 else [f"code {done.returncode}: {done.stderr[-300:]}"])]
-    same = ledger.rows == bench.calm()
-    return Outcome(did, TRIALS, ledger.lost, ledger.doubled, repeated(study), same, notes=notes)
+    same = ledger.rows == (bench.calm() if expected is None else expected)
+    return Outcome(did, trials, ledger.lost, ledger.doubled, repeated(study, trials, epochs), same, notes=notes)
 
 
 def refused(code: int, output: str, says: str) -> list[str]:
