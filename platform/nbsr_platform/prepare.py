@@ -51,14 +51,14 @@ def prepare(study: Study, console: Console) -> int:
     task = _run.options(**for_preparation(study.resources, ray.cluster_resources()))
     pending = [task.remote(*where, index, study.resources.cpus_per_worker) for index in todo]
     total, done, began = sum(works[index].size for index in todo), 0, time.monotonic()
-    said = 0.0
+    said, told = 0.0, -1
     try:
         while pending:
             ready, pending = ray.wait(pending, timeout=PLAIN_SECONDS)
             done += sum(ray.get(ready))
             elapsed = time.monotonic() - began
-            if elapsed - said > PLAIN_SECONDS or not pending:
-                said = elapsed
+            if done != told and (elapsed - said > PLAIN_SECONDS or not pending):
+                said, told = elapsed, done
                 left = f", about {elapsed / done * (total - done):.0f} s left" if 0 < done < total else ""
                 pace = f", {done / elapsed:.0f} a second" if done else ""
                 console.print(f"{study.name}: prepared {done:,} of {total:,} rows{pace}{left}", highlight=False)
