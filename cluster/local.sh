@@ -166,7 +166,10 @@ start_postgres() {
 
 start_mlflow() {
     # The address of the database goes through the environment: a command line can be read by everybody.
+    # A worker of the server has 40 threads, and logging metrics takes two connections at once: with fewer than 80, writers
+    # that hold their first one keep each other from the second.
     launch mlflow env PGPASSFILE="$folder/pgpass" MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
+        MLFLOW_SQLALCHEMYSTORE_POOL_SIZE=20 MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW=80 \
         MLFLOW_BACKEND_STORE_URI="postgresql+psycopg://nbsr@127.0.0.1:$postgres_port/mlflow" \
         "$python" -m mlflow server --host 127.0.0.1 --port "$mlflow_port" --workers "${NBSR_MLFLOW_WORKERS:-2}" \
         --artifacts-destination "$folder/artifacts" --uvicorn-opts "--timeout-worker-healthcheck $patience"

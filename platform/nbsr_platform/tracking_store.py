@@ -10,9 +10,9 @@ import logging
 import os
 import re
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -68,8 +68,11 @@ class TrackingError(NbsrError, RuntimeError):
     """
 
     def __init__(self, where: str, reason: str, code: str) -> None:
-        super().__init__(f"tracking store {where}: {reason}")
-        self.reason, self.code = reason, code
+        super().__init__(where, reason, code)  # all of them, so that it can travel between processes
+        self.where, self.reason, self.code = where, reason, code
+
+    def __str__(self) -> str:
+        return f"tracking store {self.where}: {self.reason}"
 
 
 class TrackingStore:
@@ -106,7 +109,7 @@ class TrackingStore:
         failed = False
         while True:
             try:
-                with _settings():
+                with _our_settings:
                     if failed and recover is not None and (found := recover()) is not None:
                         return found
                     answer = getattr(self.client, method)(*args, **options)
@@ -264,15 +267,30 @@ def _passes(error: Exception, uri: str) -> bool:
     return isinstance(error, away)
 
 
-@contextmanager
-def _settings() -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in SETTINGS}
-    os.environ.update(SETTINGS)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+class _OurSettings:
+    """Our settings in the environment while anybody is inside, on whatever thread; what was there before comes back."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside = 0
+        self.before: dict[str, str | None] = {}
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.inside == 0:
+                self.before = {name: os.environ.get(name) for name in SETTINGS}
+                os.environ.update(SETTINGS)
+            self.inside += 1
+
+    def __exit__(self, *exc: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                for name, value in self.before.items():
+                    if value is None:
+                        os.environ.pop(name, None)
+                    else:
+                        os.environ[name] = value
+
+
+_our_settings = _OurSettings()

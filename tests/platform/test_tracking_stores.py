@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import logging
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -29,6 +30,12 @@ from toys import ToyStudy, flat_trial
 from nbsr_core.errors import InputError
 
 STUDY = ToyStudy()
+
+
+def test_an_error_travels_between_processes() -> None:
+    error = pickle.loads(pickle.dumps(TrackingError("http://there", "connection refused", "INTERNAL_ERROR")))
+    assert str(error) == "tracking store http://there: connection refused"
+    assert (error.reason, error.code) == ("connection refused", "INTERNAL_ERROR")
 
 
 def lose(
