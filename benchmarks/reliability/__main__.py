@@ -48,6 +48,7 @@ def run(names: list[str], folder: Path | None) -> bool:
             except Exception as error:
                 traceback.print_exc()
                 outcome = Outcome(str(SCENARIOS[name].__doc__).splitlines()[0], lost=1, notes=[f"ended by {error!r}"])
+            outcome.notes = [note.replace(str(folder), "FOLDER") for note in outcome.notes]
             outcome.seconds = round(time.monotonic() - began - bench.preparation, 1)
             good &= outcome.good
             print(f"{name}: {json.dumps(asdict(outcome))}", flush=True)
