@@ -66,7 +66,7 @@ TEXT = Setting(
     (*grammar.SPECIAL, *(f"w{rank}" for rank in range(4996))),
     16,
     NbsrOptions(
-        experts=ExpertSpec(hidden=(16,), activation="exp"),
+        experts=ExpertSpec(hidden=(32,), activation="exp"),
         router=ROUTER,
         prior_weight=5.0,
         density=DensityOptions(enabled=True),
