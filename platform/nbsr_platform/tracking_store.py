@@ -109,7 +109,7 @@ class TrackingStore:
         failed = False
         while True:
             try:
-                with _our_settings:
+                with our_settings:
                     if failed and recover is not None and (found := recover()) is not None:
                         return found
                     answer = getattr(self.client, method)(*args, **options)
@@ -293,4 +293,4 @@ class _OurSettings:
                         os.environ[name] = value
 
 
-_our_settings = _OurSettings()
+our_settings = _OurSettings()

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nbsr_platform.tracking import Tracker
 from nbsr_platform.tracking_names import trial_figures
-from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked
+from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked, our_settings
 from processes import closed_port
 from records import children, histories
 from toys import ToyStudy, flat_trial
@@ -152,6 +152,27 @@ def test_settings_of_the_process_are_left_alone(tracker: Tracker, monkeypatch: p
     assert inside[0] == "0"
     assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "3"
     assert "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT" not in os.environ
+
+
+def test_settings_hold_until_the_last_thread_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They did not: whoever left first took away those of everybody, and MLflow repeated requests by itself."""
+    name = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+    monkeypatch.setenv(name, "3")
+    inside, go = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with our_settings:
+            inside.set()
+            assert go.wait(60)
+
+    thread = threading.Thread(target=other)
+    with our_settings:
+        thread.start()
+        assert inside.wait(60)
+    assert os.environ[name] == "0"
+    go.set()
+    thread.join()
+    assert os.environ[name] == "3"
 
 
 @contextmanager
