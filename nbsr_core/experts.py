@@ -69,6 +69,16 @@ class ExpertSpec:
         if self.bound is not None and not smallest < self.bound <= LARGEST_BOUND:
             raise InputError(f"{self.activation} bound must be finite and > {smallest:g}, got {self.bound!r}")
 
+    @property
+    def limit(self) -> float | None:
+        """The largest evidence for one class; None where there is none."""
+        return self.bound or DEFAULT_EXP_BOUND if self.activation == "exp" else self.bound
+
+    @property
+    def smallest(self) -> float:
+        """The smallest evidence for one class."""
+        return SMALLEST_EVIDENCE
+
     def activate(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Strictly positive evidence from an expert's raw output, always in float32 or better."""
         z = z if z.dtype == torch.float64 else z.float()

@@ -22,6 +22,7 @@ from nbsr_core.experts import ExpertSpec, LevelExperts
 from nbsr_core.graph import DecisionGraph
 from nbsr_core.routers import LevelRouters, RouterSpec
 from nbsr_core.routing import Estimator, RoutingMode, check_choice, check_temperature
+from nbsr_core.step import Level
 from nbsr_core.trace import BeliefTrace
 from nbsr_core.walk import soft_walk, stopping_walk, tracing_walk
 
@@ -104,6 +105,7 @@ class NBSR(nn.Module):
         self.routers = ModulesOf[LevelRouters](
             LevelRouters(graph, level, oracle_dim, num_classes, side_dim, router) for level in range(graph.depth)
         )
+        self.levels = tuple(Level(*both) for both in zip(self.routers, self.experts, strict=True))
         self.density = density
         self.calibration = DepthCalibration(graph.depth)
 

@@ -68,8 +68,11 @@ class RouterBank(nn.Module):
 
     def parameters_by_kind(self) -> tuple[list[Tensor], list[Tensor | None]]:
         """Weights and biases, as `nbsr_core.dispatch` takes them."""
-        first = [stack for stack in (self.from_oracle, self.from_belief, self.from_side) if stack is not None]
-        return network_parameters(first, list(self.layers))
+        return network_parameters(self.first(), list(self.layers))
+
+    def first(self) -> list[StackedLinear]:
+        """The maps of the first layer: one an input."""
+        return [stack for stack in (self.from_oracle, self.from_belief, self.from_side) if stack is not None]
 
     def stacks(self) -> list[StackedLinear]:
         """All stacked maps, those that give the logits last."""

@@ -8,11 +8,12 @@ the evidence of the chosen child by one; what the router learns from it is
     d/d pi_i = <grad, e_i> for every sibling i      (counterfactual: their evidence counts here, but is not taught).
 
 Rows stay in the order in which they came; what a bank wants otherwise is arranged inside (see `nbsr_core.arranged`).
+The same in compiled code is `nbsr_core.native`, which is taken where it can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +24,10 @@ from torch.autograd.function import once_differentiable
 
 from nbsr_core.arranged import Arranged
 from nbsr_core.experts import LevelExperts
+from nbsr_core.native import CompiledLevel, Siblings, Sorted, run_compiled
 from nbsr_core.products import Group, differentiate_networks, run_networks
 from nbsr_core.routers import LevelRouters
 from nbsr_core.routing import Routes, RoutingMode, choose
-
-Siblings = Callable[[Float[Tensor, "b d"], Int[Tensor, " b"]], Float[Tensor, "b children K"]]
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,24 @@ class Taken:
     routes: Routes
     evidence: Float[Tensor, "b K"]
     position: Int[Tensor, " b"]
-    arranged: Arranged | None
+    arranged: Arranged | Sorted | None
+
+
+class Level:
+    """The routers of one level and the experts of the next: what a step goes through."""
+
+    def __init__(self, routers: LevelRouters, experts: LevelExperts) -> None:
+        self.routers, self.experts = routers, experts
+        self.compiled = CompiledLevel.of(routers, experts)
 
 
 def take_step(
-    routers: LevelRouters,
-    experts: LevelExperts,
+    level: Level,
     h: Float[Tensor, "b d"],
     belief: Float[Tensor, "#b K"],
     side: Float[Tensor, "b s"] | None,
     position: Int[Tensor, " b"],
-    arranged: Arranged | None,
+    arranged: Arranged | Sorted | None,
     *,
     mode: RoutingMode,
     tau: float,
@@ -63,28 +70,33 @@ def take_step(
     """Go one level down; differentiably, where gradients are wanted at all.
 
     Args:
-        routers: those of the level where everybody stands.
-        experts: those of the level below.
+        level: the routers where everybody stands, and the experts below.
         h: the oracle of each row.
         belief: alpha of each row; one row stands for all.
         side: side information of each row, if the routers take any.
-        position: where in the level of `routers` everybody stands.
+        position: where in the level everybody stands.
         arranged: the rows as the step before left them, if they are still the same.
         mode: how to choose.
         tau: temperature of the choice.
         siblings: gives the evidence of all children of the nodes at some positions (counterfactual estimator).
     """
-    step = _Step(routers, experts, position, arranged if routers.all_inner else None, mode, tau, siblings)
+    routers, experts, device = level.routers, level.experts, h.device.type
+    arranged = arranged if routers.all_inner else None
     inputs: list[Tensor | None] = [h, None, None]
-    kinds = [] if routers.bank is None else [routers.bank.parameters_by_kind()]
     if routers.bank is not None and routers.bank.from_belief is not None:
         inputs[1] = routers.bank.spec.describe(belief)
     if routers.bank is not None and routers.bank.from_side is not None:
         inputs[2] = side
+    if level.compiled is not None and level.compiled.serves(h) and not torch.is_autocast_enabled(device):
+        rows = arranged if isinstance(arranged, Sorted) else None
+        given = [x for x in inputs if x is not None]
+        evidence, logits, relaxed, found = run_compiled(level.compiled, given, position, rows, mode, tau, siblings)
+        return Taken(Routes(logits, relaxed, found.choice), evidence, found.arrived, found.sorted_rows)
+    step = _Step(routers, experts, position, arranged if isinstance(arranged, Arranged) else None, mode, tau, siblings)
+    kinds = [] if routers.bank is None else [routers.bank.parameters_by_kind()]
     kinds += [bank.parameters_by_kind() for bank in experts.banks]
     step.sizes = [(len(weights), len(biases)) for weights, biases in kinds]
     tensors = [*inputs, *(tensor for weights, biases in kinds for tensor in (*weights, *biases))]
-    device = h.device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         tensors = [None if tensor is None else tensor.to(dtype) for tensor in tensors]
@@ -131,7 +143,8 @@ class _Step:
         h, *beside = (tensor for tensor in tensors[:3] if tensor is not None)
         parameters = self.parameters(tensors)
         logits = h.new_zeros(len(h), 1) if self.routers.bank is None else self.ask(h, beside, parameters.pop(0))
-        routes = choose(logits, self.mode, self.tau)
+        explores = self.mode == "gumbel" and self.routers.bank is not None  # an only child needs no lot
+        routes = choose(logits, self.mode if explores or self.mode == "argmax" else "softmax", self.tau)
         self.choice, self.arrived = routes.choice, self.routers.chosen(self.position, routes.choice)
         return self.consult(h, parameters), logits, routes.relaxed
 

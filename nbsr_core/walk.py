@@ -16,6 +16,7 @@ from nbsr_core._screening import below
 from nbsr_core.arranged import Arranged
 from nbsr_core.exits import Prediction, Stop, conclude
 from nbsr_core.layout import Layout
+from nbsr_core.native import Sorted
 from nbsr_core.routing import RoutingMode
 from nbsr_core.step import take_step
 from nbsr_core.trace import BeliefTrace, Step
@@ -38,13 +39,13 @@ def tracing_walk(
     alpha, node = prior.expand(batch, -1), torch.zeros(batch, dtype=torch.int64, device=h.device)
     beliefs, steps = [alpha], []
     position = node
-    arranged: Arranged | None = Arranged(h, Layout.single(batch), None)
+    arranged: Arranged | Sorted | None = Arranged(h, Layout.single(batch), None)
     row: Tensor | None = None  # who still walks; None for everybody
     walking: Tensor | None = None
-    for level, (routers, experts) in enumerate(zip(model.routers, model.experts, strict=True)):
+    for level, through in enumerate(model.levels):
         belief = prior.unsqueeze(0) if level == 0 else alpha if row is None else alpha.index_select(0, row)
         siblings = partial(_sibling_evidence, model, level) if model.estimator == "counterfactual" else None
-        taken = take_step(routers, experts, h, belief, side, position, arranged, mode=mode, tau=tau, siblings=siblings)
+        taken = take_step(through, h, belief, side, position, arranged, mode=mode, tau=tau, siblings=siblings)
         position, arranged, routes, evidence = taken.position, taken.arranged, taken.routes, taken.evidence
         if scale is not None:
             evidence = evidence * (scale if row is None else scale.index_select(0, row)).unsqueeze(1)
@@ -103,11 +104,11 @@ def stopping_walk(
 ) -> Prediction:
     """Walk that stops: samples below eta leave the batch. Entropy is computed only where an exit is possible."""
     alpha, position = model.prior.to(h.dtype).unsqueeze(0), h.new_zeros(h.shape[0], dtype=torch.int64)
-    arranged: Arranged | None = Arranged(h, Layout.single(h.shape[0]), None)
+    arranged: Arranged | Sorted | None = Arranged(h, Layout.single(h.shape[0]), None)
     row: Tensor | None = None  # who still walks; None for everybody
     stops: list[Stop] = []
-    for depth, (routers, experts) in enumerate(zip(model.routers, model.experts, strict=True), start=1):
-        taken = take_step(routers, experts, h, alpha, side, position, arranged, mode="argmax", tau=1.0)
+    for depth, level in enumerate(model.levels, start=1):
+        taken = take_step(level, h, alpha, side, position, arranged, mode="argmax", tau=1.0)
         position, arranged, evidence = taken.position, taken.arranged, taken.evidence
         if scale is not None:
             evidence *= scale.unsqueeze(1)

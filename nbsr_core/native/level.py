@@ -1,0 +1,289 @@
+"""One level of a walk in compiled code: `step.c` on the tensors of its routers and experts."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int, Int32
+from torch import Tensor
+
+from nbsr_core.native.build import library
+
+if TYPE_CHECKING:
+    from nbsr_core.experts import LevelExperts
+    from nbsr_core.routers import LevelRouters
+    from nbsr_core.routing import RoutingMode
+
+MOST_INPUTS, MOST_LAYERS = 3, 8  # as in step.c
+# A map beyond no longer fits into a processor's caches: products that cut it into blocks are faster then.
+MOST_MACS, LONGEST_SIDE = 65_536, 4096
+ACTIVATIONS = ("softplus", "sigmoid", "exp")  # numbered as in step.c
+
+_Address, _Size, _Real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+_Addresses, _Layers = _Address * MOST_INPUTS, _Address * MOST_LAYERS
+
+
+class _Network(ctypes.Structure):
+    _fields_ = (
+        *((name, _Size) for name in ("slots", "inputs", "layers")),
+        ("input_size", _Size * MOST_INPUTS),
+        ("shared", _Size * MOST_INPUTS),
+        ("size", _Size * MOST_LAYERS),
+        ("x", _Addresses),
+        ("first", _Addresses),
+        *((name, _Layers) for name in ("weight", "bias", "value")),
+        *((name, _Address) for name in ("order", "starts")),
+        ("of_x", _Addresses),
+        ("of_first", _Addresses),
+        *((name, _Layers) for name in ("of_weight", "of_bias")),
+    )
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (
+        *((name, _Size) for name in ("rows", "children", "sorted", "activation")),
+        *((name, _Real) for name in ("tau", "limit", "smallest")),
+        *((name, _Address) for name in ("position", "slot_of_node", "child_position", "missing", "exponential")),
+        *((name, _Address) for name in ("relaxed", "evidence", "choice", "arrived")),
+        ("router", _Network),
+        ("expert", _Network),
+        *((name, _Address) for name in ("of_evidence", "of_logits", "of_relaxed")),
+        ("taught", _Size),
+    )
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """The rows of a level by position: whoever follows at the same positions need not sort them again."""
+
+    order: Int32[Tensor, " b"]
+    starts: Int32[Tensor, " slots_and_end"]
+
+
+class _Bank:
+    """A bank of networks as `step.c` wants it: sizes once, addresses at every call."""
+
+    def __init__(self, first: Sequence[Any], rest: Sequence[Any]) -> None:
+        self.maps = [stack._parameters for stack in (*first, *rest)]  # looked up there: a parameter may be replaced
+        self.slots, self.inputs, self.layers = first[0].slots, len(first), 1 + len(rest)
+        self.input_sizes = [stack.weight.shape[2] for stack in first]
+        self.sizes = [stack.weight.shape[1] for stack in (first[0], *rest)]
+        self.macs = max(stack.macs for stack in (*first, *rest))
+
+    @property
+    def fits(self) -> bool:
+        longest = max(*self.input_sizes, *self.sizes)
+        return self.macs <= MOST_MACS and longest <= LONGEST_SIDE and self.layers <= MOST_LAYERS
+
+    def describe(self, network: _Network) -> None:
+        network.slots, network.inputs, network.layers = self.slots, self.inputs, self.layers
+        network.input_size[: self.inputs] = self.input_sizes
+        network.size[: self.layers] = self.sizes
+
+    def parameters(self) -> list[Tensor]:
+        """Weights and biases, map by map: those of the inputs, then those of the other layers."""
+        return [tensor for stack in self.maps for tensor in stack.values() if tensor is not None]
+
+    def place(self, to: tuple[Any, Any, Any], tensors: Sequence[Tensor | None]) -> int:
+        """Addresses of what belongs to each of `parameters`; how many tensors that took."""
+        of_inputs, of_layers, biases = to
+        taken = 0
+        for index, stack in enumerate(self.maps):
+            address = _at(tensors[taken])
+            if index < self.inputs:
+                of_inputs[index] = address
+            else:
+                of_layers[index - self.inputs + 1] = address
+            taken += 1
+            if stack.get("bias") is not None:
+                biases[max(0, index - self.inputs + 1)] = _at(tensors[taken])
+                taken += 1
+        return taken
+
+
+@dataclass(eq=False)
+class Found:
+    """What a step found.
+
+    Attributes:
+        call: how compiled code was called, for the derivative.
+        kept: all tensors whose addresses are in there but evidence, logits and relaxed choice: a step of autograd that
+            holds its own results is never freed.
+    """
+
+    evidence: Float[Tensor, "b K"]
+    logits: Float[Tensor, "b children"]
+    relaxed: Float[Tensor, "b children"] | None
+    choice: Int[Tensor, " b"]
+    arrived: Int[Tensor, " b"]
+    sorted_rows: Sorted
+    call: _Step
+    kept: list[Any]
+
+
+class CompiledLevel:
+    """The routers of one level and the experts of the next.
+
+    `of` gives None for what is not compiled: experts of several kinds side by side, or very large ones.
+    """
+
+    def __init__(self, routers: LevelRouters, router: _Bank | None, experts: LevelExperts, expert: _Bank) -> None:
+        self.routers, self.experts, self.router, self.expert = routers, experts, router, expert
+        self.spec = experts.banks[0].spec
+        call = _Step(children=routers.num_children, smallest=self.spec.smallest)
+        call.activation = ACTIVATIONS.index(self.spec.activation)
+        limit = self.spec.limit
+        call.limit = 0.0 if limit is None else math.log(limit) if self.spec.activation == "exp" else limit
+        expert.describe(call.expert)
+        if router is not None:
+            router.describe(call.router)
+        self.template = bytes(call)  # plain, so that models can be copied and pickled
+
+    @staticmethod
+    def of(routers: LevelRouters, experts: LevelExperts) -> CompiledLevel | None:
+        """The compiled form of a level, if it has one."""
+        if len(experts.banks) > 1:
+            return None
+        first, *rest = experts.banks[0].layers
+        expert, router = _Bank([first], rest), None
+        if routers.bank is not None:
+            router = _Bank(routers.bank.first(), list(routers.bank.layers))
+        fits = expert.fits and (router is None or router.fits)
+        return CompiledLevel(routers, router, experts, expert) if fits else None
+
+    def serves(self, h: Float[Tensor, "b d"]) -> bool:
+        """Whether these rows can be taken along in compiled code."""
+        return len(h) > 0 and h.dtype == torch.float32 and h.device.type == "cpu" and library() is not None
+
+    def parameters(self) -> list[Tensor]:
+        """What is learned here: the routers' part, then the experts'."""
+        return [*(self.router.parameters() if self.router is not None else ()), *self.expert.parameters()]
+
+    def run(
+        self,
+        inputs: list[Tensor],
+        parameters: Sequence[Tensor],
+        position: Int[Tensor, " b"],
+        rows: Sorted | None,
+        mode: RoutingMode,
+        tau: float,
+    ) -> Found:
+        """One level down. `inputs` are h and whatever else the routers see."""
+        inputs = [x.contiguous() for x in inputs]
+        parameters = [tensor.contiguous() for tensor in parameters]
+        position = position.contiguous()
+        h, batch = inputs[0], inputs[0].shape[0]
+        call = _Step.from_buffer_copy(self.template)
+        call.rows, call.tau = batch, tau
+        call.position = _at(position) if self.routers.size > 1 else None
+        kept: list[Any] = [inputs, parameters, position]
+        taken, relaxed = 0, None
+        if self.router is not None:
+            taken = self.router.place((call.router.first, call.router.weight, call.router.bias), parameters)
+            for index, x in enumerate(inputs):
+                call.router.x[index], call.router.shared[index] = _at(x), x.shape[0] != batch
+            values = _values(self.router, h, call.router)
+            logits = values[-1]
+            call.sorted = rows is not None
+            rows = rows or _unsorted(batch, self.router.slots)
+            call.router.order, call.router.starts = _at(rows.order), _at(rows.starts)
+            if not self.routers.all_inner:
+                kept.append(self.routers.slot_of_node)
+                call.slot_of_node = _at(kept[-1])
+            if self.routers.uneven:
+                kept.append(self.routers.missing)
+                call.missing = _at(kept[-1])
+            if mode != "argmax":
+                relaxed = torch.empty_like(logits)
+                call.relaxed = _at(relaxed)
+                if mode == "gumbel":
+                    draws = torch.empty_like(logits).exponential_()
+                    call.exponential = _at(draws)
+                    kept.append(draws)
+            kept += [values[:-1], rows]
+        else:
+            logits = h.new_zeros(batch, 1)
+            relaxed = None if mode == "argmax" else h.new_ones(batch, 1)
+        child_position = self.routers.child_position
+        call.child_position = _at(child_position)
+        kept.append(child_position)
+        self.expert.place((call.expert.first, call.expert.weight, call.expert.bias), parameters[taken:])
+        call.expert.x[0] = _at(h)
+        values, below = _values(self.expert, h, call.expert), _unsorted(batch, self.expert.slots)
+        call.expert.order, call.expert.starts = _at(below.order), _at(below.starts)
+        evidence = torch.empty_like(values[-1])
+        choice, arrived = position.new_empty(batch), position.new_empty(batch)
+        call.evidence, call.choice, call.arrived = _at(evidence), _at(choice), _at(arrived)
+        kept += [values, below, choice, arrived]
+        compiled = library()
+        assert compiled is not None, "ask `serves` first"
+        compiled.nbsr_step(ctypes.byref(call))
+        return Found(evidence, logits, relaxed, choice, arrived, below, call, kept)
+
+    def differentiate(
+        self,
+        call: _Step,
+        evidence: Tensor,
+        relaxed: Tensor | None,
+        inputs: Sequence[Tensor],
+        wanted: Sequence[bool],
+        parameters: Sequence[Tensor],
+        of_evidence: Tensor | None,
+        of_logits: Tensor | None,
+        of_relaxed: Tensor | None,
+        taught: bool,
+    ) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        """Gradients of inputs (where wanted) and parameters; None for what nothing reached.
+
+        Evidence and relaxed choice are those of the step, wherever autograd has kept them.
+        """
+        call = _Step.from_buffer_copy(call)
+        call.evidence, call.relaxed = _at(evidence), _at(relaxed)
+        given = [None if grad is None else grad.contiguous() for grad in (of_evidence, of_logits, of_relaxed)]
+        call.of_evidence, call.of_logits, call.of_relaxed = map(_at, given)
+        call.taught = taught and of_evidence is not None
+        asked = self.router is not None and (of_logits is not None or of_relaxed is not None or bool(call.taught))
+        count = 0 if self.router is None else len(self.router.parameters())
+        of_parameters: list[Tensor | None] = [
+            torch.empty_like(tensor, memory_format=torch.contiguous_format)
+            if (asked if index < count else of_evidence is not None)
+            else None
+            for index, tensor in enumerate(parameters)
+        ]
+        reached = [of_evidence is not None or asked, *[asked] * (len(inputs) - 1)]
+        of_inputs = [
+            torch.empty_like(x, memory_format=torch.contiguous_format) if needed and there else None
+            for x, needed, there in zip(inputs, wanted, reached, strict=True)
+        ]
+        if asked and self.router is not None:
+            self.router.place((call.router.of_first, call.router.of_weight, call.router.of_bias), of_parameters)
+            for index, of_x in enumerate(of_inputs):
+                call.router.of_x[index] = _at(of_x)
+        if of_evidence is not None:
+            self.expert.place((call.expert.of_first, call.expert.of_weight, call.expert.of_bias), of_parameters[count:])
+            call.expert.of_x[0] = _at(of_inputs[0])
+        compiled = library()
+        assert compiled is not None
+        compiled.nbsr_step_gradient(ctypes.byref(call))
+        return of_inputs, of_parameters
+
+
+def _values(bank: _Bank, like: Tensor, network: _Network) -> list[Tensor]:
+    """Room for what every layer gives."""
+    values = [like.new_empty(like.shape[0], size) for size in bank.sizes]
+    for index, value in enumerate(values):
+        network.value[index] = _at(value)
+    return values
+
+
+def _unsorted(rows: int, slots: int) -> Sorted:
+    return Sorted(torch.empty(rows, dtype=torch.int32), torch.empty(slots + 1, dtype=torch.int32))
+
+
+def _at(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

@@ -1,0 +1,193 @@
+#pragma once
+/* Rows of a batch, each through the linear map of the node where it stands, without moving a row.
+ *
+ * A batched matrix product wants the rows of a node side by side. Sorting, gathering, padding and putting them back costs
+ * more than multiplying them, since the maps of routers and experts are small. Here the rows stay: `order` lists them
+ * node by node, and the innermost loop follows six of them at once through pointers.
+ *
+ * A stack of maps is `weight[slots][outs][inputs]`. The rows of slot s are order[starts[s]] .. order[starts[s + 1] - 1].
+ * Every row's result is a sum in one fixed sequence: it depends neither on the other rows of the batch nor on the number
+ * of threads.
+ */
+#include "activations.h"
+#ifdef _OPENMP
+#include <omp.h>
+#else
+static int omp_get_num_threads(void) { return 1; }
+static int omp_get_thread_num(void) { return 0; }
+#endif
+
+/* 6 x 16 sums are what 16 vector registers hold beside two vectors of a panel and one number of a row. */
+enum { ROWS = 6, WIDTH = 16, DEPTH = 256 };
+enum { WORTH_A_TEAM = 400000 }; /* multiply-adds; fewer are done before a second thread has woken up */
+#define UNROLL _Pragma("GCC unroll 8")
+#define LESS(a, b) ((a) < (b) ? (a) : (b))
+#define MORE(a, b) ((a) > (b) ? (a) : (b))
+
+typedef const int32_t *Index;
+typedef struct {
+    Index order, starts;
+    int64_t slots;
+} Groups;
+
+
+/* out[r][c] = sum over t of a[r][t] * panel[t][c] */
+INLINE void tile(const int rows, int64_t depth, const float *const *a, const float *panel, float out[ROWS][WIDTH]) {
+    vec sum[ROWS][2];
+    UNROLL for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
+    for (int64_t t = 0; t < depth; t++, panel += WIDTH) {
+        vec left = load(panel), right = load(panel + LANES);
+        UNROLL for (int r = 0; r < rows; r++) {
+            float factor = a[r][t];
+            sum[r][0] += factor * left;
+            sum[r][1] += factor * right;
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) store(out[r], sum[r][0]), store(out[r] + LANES, sum[r][1]);
+}
+
+/* out[j][c] += sum over t of grad[order[t]][j] * panel[t][c] */
+INLINE void outer_tile(const int outs, Index order, int64_t first, int64_t depth, const float *grad, int64_t stride,
+                       const float *panel, float out[ROWS][WIDTH]) {
+    vec sum[ROWS][2];
+    UNROLL for (int j = 0; j < outs; j++) sum[j][0] = load(out[j]), sum[j][1] = load(out[j] + LANES);
+    for (int64_t t = 0; t < depth; t++, panel += WIDTH) {
+        const float *factor = grad + (int64_t)order[first + t] * stride;
+        vec left = load(panel), right = load(panel + LANES);
+        UNROLL for (int j = 0; j < outs; j++) {
+            sum[j][0] += factor[j] * left;
+            sum[j][1] += factor[j] * right;
+        }
+    }
+    UNROLL for (int j = 0; j < outs; j++) store(out[j], sum[j][0]), store(out[j] + LANES, sum[j][1]);
+}
+
+/* The number of rows must be known to the compiler for the sums to live in registers. */
+#define WITH_CONSTANT(n, CALL)                                                                                         \
+    switch (n) {                                                                                                       \
+    case 6: CALL(6); break;                                                                                            \
+    case 5: CALL(5); break;                                                                                            \
+    case 4: CALL(4); break;                                                                                            \
+    case 3: CALL(3); break;                                                                                            \
+    case 2: CALL(2); break;                                                                                            \
+    default: CALL(1);                                                                                                  \
+    }
+
+static void tiles(int rows, int64_t depth, const float *const *a, const float *panel, float out[ROWS][WIDTH]) {
+#define CALL(n) tile(n, depth, a, panel, out)
+    WITH_CONSTANT(rows, CALL)
+#undef CALL
+}
+
+static void outer_tiles(int outs, Index order, int64_t first, int64_t depth, const float *grad, int64_t stride,
+                        const float *panel, float out[ROWS][WIDTH]) {
+#define CALL(n) outer_tile(n, order, first, depth, grad, stride, panel, out)
+    WITH_CONSTANT(outs, CALL)
+#undef CALL
+}
+
+/* panel[t][c] = from[t * down + c * across], filled up with zeros to its full width */
+INLINE void fill_panel(float *panel, const float *from, int64_t depth, int64_t width, int64_t down, int64_t across) {
+    if (width < WIDTH) memset(panel, 0, depth * WIDTH * sizeof *panel);
+    if (across == 1)
+        for (int64_t t = 0; t < depth; t++) memcpy(panel + t * WIDTH, from + t * down, width * sizeof *panel);
+    else
+        for (int64_t c = 0; c < width; c++)
+            for (int64_t t = 0; t < depth; t++) panel[t * WIDTH + c] = from[t * down + c * across];
+}
+
+/* How a row leaves: with a bias, added to what is there, cut off below zero, or only where something was active. */
+typedef struct {
+    const float *bias, *active;
+    int add, relu;
+} Finish;
+
+INLINE void leave(const Finish *finish, const float *from, float *to, const float *bias, const float *active,
+                  int64_t width) {
+    for (int64_t c = 0; c < width; c++) {
+        float z = from[c];
+        if (bias) z += bias[c];
+        if (finish->add) z += to[c];
+        if (finish->relu && z < 0) z = 0;
+        if (active && !(active[c] > 0)) z = 0;
+        to[c] = z;
+    }
+}
+
+/* y[row] = x[row] M[slot], where M[slot][t][c] = maps[slot][t * down + c * across] */
+static void products(Groups g, int64_t depth, int64_t outs, const float *x, const float *maps, int64_t down,
+                     int64_t across, Finish finish, float *y) {
+    Index order = g.order, starts = g.starts;
+    int64_t all = starts[g.slots];
+#pragma omp parallel if (all * depth * outs > WORTH_A_TEAM)
+    {
+        int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
+        int64_t first = all * me / team, last = all * (me + 1) / team;
+        float panel[depth * WIDTH] __attribute__((aligned(64)));
+        for (int64_t s = 0; s < g.slots; s++) {
+            int64_t begin = MORE(starts[s], first), end = LESS(starts[s + 1], last);
+            if (begin >= end) continue;
+            for (int64_t j = 0; j < outs; j += WIDTH) {
+                int64_t width = LESS(outs - j, WIDTH);
+                const float *bias = finish.bias ? finish.bias + s * outs + j : 0;
+                fill_panel(panel, maps + s * depth * outs + j * across, depth, width, down, across);
+                for (int64_t i = begin; i < end; i += ROWS) {
+                    int rows = LESS(end - i, ROWS);
+                    const float *a[ROWS];
+                    float out[ROWS][WIDTH];
+                    for (int r = 0; r < rows; r++) a[r] = x + (int64_t)order[i + r] * depth;
+                    tiles(rows, depth, a, panel, out);
+                    for (int r = 0; r < rows; r++) {
+                        int64_t at = (int64_t)order[i + r] * outs + j;
+                        const float *active = finish.active ? finish.active + at : 0;
+                        if (width == WIDTH) leave(&finish, out[r], y + at, bias, active, WIDTH);
+                        else leave(&finish, out[r], y + at, bias, active, width);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* y[row] = W[slot] x[row] + bias[slot], on top of y if `add`, through a ReLU if `relu` */
+static void affine(Groups g, int64_t inputs, int64_t outs, const float *x, const float *weight, const float *bias, int add,
+                   int relu, float *y) {
+    products(g, inputs, outs, x, weight, 1, inputs, (Finish){bias, 0, add, relu}, y);
+}
+
+/* of_x[row] = W[slot]^T grad[row], on top of of_x if `add`; zero where a ReLU that gave `active` had cut off */
+static void input_gradient(Groups g, int64_t inputs, int64_t outs, const float *grad, const float *weight,
+                           const float *active, int add, float *of_x) {
+    products(g, outs, inputs, grad, weight, inputs, 1, (Finish){0, active, add, 0}, of_x);
+}
+
+/* of_weight[slot] = sum over its rows of grad[row] x[row]^T, of_bias[slot] = sum of grad[row]; zero without rows */
+static void weight_gradient(Groups g, int64_t inputs, int64_t outs, const float *grad, const float *x, float *of_weight,
+                            float *of_bias) {
+    Index order = g.order, starts = g.starts;
+    int64_t strips = (inputs + WIDTH - 1) / WIDTH;
+#pragma omp parallel for schedule(static, 1) if ((int64_t)starts[g.slots] * inputs * outs > WORTH_A_TEAM)
+    for (int64_t unit = 0; unit < g.slots * strips; unit++) {
+        int64_t s = unit / strips, c = unit % strips * WIDTH, width = LESS(inputs - c, WIDTH);
+        float *of_slot = of_weight + s * outs * inputs + c, panel[DEPTH * WIDTH] __attribute__((aligned(64)));
+        for (int64_t j = 0; j < outs; j++) memset(of_slot + j * inputs, 0, width * sizeof *of_slot);
+        if (width < WIDTH) memset(panel, 0, sizeof panel);
+        for (int64_t first = starts[s]; first < starts[s + 1]; first += DEPTH) {
+            int64_t depth = LESS(starts[s + 1] - first, DEPTH);
+            for (int64_t t = 0; t < depth; t++)
+                memcpy(panel + t * WIDTH, x + (int64_t)order[first + t] * inputs + c, width * sizeof *panel);
+            for (int64_t j = 0; j < outs; j += ROWS) {
+                int tall = LESS(outs - j, ROWS);
+                float out[ROWS][WIDTH] = {{0}};
+                for (int r = 0; r < tall; r++) memcpy(out[r], of_slot + (j + r) * inputs, width * sizeof *panel);
+                outer_tiles(tall, order, first, depth, grad + j, outs, panel, out);
+                for (int r = 0; r < tall; r++) memcpy(of_slot + (j + r) * inputs, out[r], width * sizeof *panel);
+            }
+        }
+        if (of_bias && c == 0) {
+            memset(of_bias + s * outs, 0, outs * sizeof *of_bias);
+            for (int64_t t = starts[s]; t < starts[s + 1]; t++)
+                for (int64_t j = 0; j < outs; j++) of_bias[s * outs + j] += grad[(int64_t)order[t] * outs + j];
+        }
+    }
+}
