@@ -54,14 +54,29 @@ def availability() -> tuple[bool, str]:
     return True, str(path)
 
 
-def _built() -> Path:
+def outlook() -> tuple[bool, str]:
+    """What can be said without compiling: whether levels are or can be compiled here, and by what, or why not."""
+    try:
+        compiler, path = _located()
+    except Unavailable as reason:
+        return False, str(reason)
+    return True, f"by {compiler}" if path.exists() else f"will be by {compiler}, at the first walk"
+
+
+def _located() -> tuple[str, Path]:
+    """The compiler, and where the library is or will be."""
     if os.environ.get(SWITCH, "1") == "0":
         raise Unavailable(f"switched off by {SWITCH}=0")
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise Unavailable("no C compiler (cc, gcc or clang) was found")
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nbsr"
-    path = folder / f"step-{_fingerprint(compiler)}.so"
+    return compiler, folder / f"step-{_fingerprint(compiler)}.so"
+
+
+def _built() -> Path:
+    compiler, path = _located()
+    folder = path.parent
     if path.exists():
         return path
     try:

@@ -28,6 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 import nbsr_core
+from nbsr_core import native
 from nbsr_core.domains.medical import kaggle
 from nbsr_platform.listeners import listeners
 from nbsr_platform.paths import Home
@@ -100,6 +101,13 @@ def _software() -> Iterator[Finding]:
         yield Finding("packages", "missing", says, "make install, or pip install -e . in this environment")
     else:
         yield Finding("packages", "ok", ", ".join(versions))
+    compiled, how = native.outlook()
+    if compiled:
+        yield Finding("compiled walks", "ok", how)
+    else:
+        yield Finding(
+            "compiled walks", "warn", how, "walks work without, at about half the speed; install gcc or clang"
+        )
     if commit:
         yield Finding("code", "ok", f"git commit {commit}")
     else:

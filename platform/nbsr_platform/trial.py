@@ -22,6 +22,7 @@ from nbsr_platform.study import Study
 
 # Parts of the core that show results but do not make them.
 NOT_DECISIVE = {"figures.py", "frontier_figure.py"}
+SOURCES = {".py", ".c", ".h"}
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def _plain(value: Any) -> Any:
 def code_version(domain: str, beside: str | None = None) -> str:
     """Hash of the source that a trial runs: the core, and the domain's own package where that is somebody else's."""
     core = Path(nbsr_core.__file__).parent
-    files = {f"core/{path.relative_to(core)}": path for path in core.rglob("*.py") if path.name not in NOT_DECISIVE}
+    sources = (path for path in core.rglob("*") if path.suffix in SOURCES and path.name not in NOT_DECISIVE)
+    files = {f"core/{path.relative_to(core)}": path for path in sources}
     shipped = core / "domains"
     found = find_domain(domain, beside)
     involved = {domain, *found.builds_on, "base", "domain", "tabular", "__init__"}

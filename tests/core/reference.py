@@ -16,6 +16,7 @@ from torch import Tensor
 
 import nbsr_core as nbsr
 from nbsr_core import layout
+from nbsr_core.native import CompiledLevel
 
 Specs = Mapping[str, nbsr.ExpertSpec]
 
@@ -154,12 +155,15 @@ def taught_beliefs(
 
 
 def take_way(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """Make banks of any size take one way: `wide` products, `tables` in one, or `sorted` rows, one product a node."""
+    """Make banks of any size take one way: `compiled`, or torch's `wide` products, `tables`, or `sorted` rows."""
+    if way == "compiled":
+        return
+    monkeypatch.setattr(CompiledLevel, "serves", lambda self, h: False)
     monkeypatch.setattr(layout, "MACS_PER_PLACING", 10**15 if way == "wide" else 0)
     monkeypatch.setattr(layout, "MACS_PER_CALL", 0 if way == "sorted" else 10**15)
 
 
-WAYS = ["wide", "tables", "sorted"]
+WAYS = ["compiled", "wide", "tables", "sorted"]
 
 MIXED = (
     nbsr.ExpertSpec(),

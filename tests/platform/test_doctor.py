@@ -37,6 +37,7 @@ def test_a_fresh_place_is_fine_and_stays_as_it_is(tmp_path: Path) -> None:
     assert set(found) == {
         "Python",
         "packages",
+        "compiled walks",
         "code",
         "torchvision",
         "machine",
@@ -57,6 +58,15 @@ def test_a_fresh_place_is_fine_and_stays_as_it_is(tmp_path: Path) -> None:
     assert "NBSR_DATA" in found["data"].advice
     assert not home.root.exists()
     assert not ray.is_initialized()
+
+
+def test_walks_that_are_not_compiled_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert "at the first walk" in by_topic(Home(tmp_path))["compiled walks"].says
+    monkeypatch.setenv("NBSR_NATIVE", "0")
+    finding = by_topic(Home(tmp_path))["compiled walks"]
+    assert (finding.state, finding.says) == ("warn", "switched off by NBSR_NATIVE=0")
+    assert not (tmp_path / "cache").exists(), "the doctor compiles nothing"
 
 
 def test_a_missing_package_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
