@@ -111,15 +111,18 @@ class Stop:
 
 
 def conclude(stops: Sequence[Stop], prior_weight: float, max_vacuity: float | None) -> Prediction:
-    """Turn the beliefs at which walks stopped into predictions, in the order of the batch."""
+    """Turn the beliefs at which walks stopped into predictions, in the order of the batch.
+
+    Who stops twice has gone on from the first stop, which may be that of everybody.
+    """
     depths = [torch.full_like(s.node, s.depth) if isinstance(s.depth, int) else s.depth for s in stops]
-    if stops[0].row is None:  # nobody was moved or left before: all stopped together
-        return Prediction(stops[0].alpha, depths[0], stops[0].node, prior_weight, max_vacuity)
-    row = torch.cat([stop.row for stop in stops if stop.row is not None])
-    alpha, node = torch.cat([stop.alpha for stop in stops]), torch.cat([stop.node for stop in stops])
-    depth = _in_order(torch.cat(depths), row)
-    return Prediction(_in_order(alpha, row), depth, _in_order(node, row), prior_weight, max_vacuity)
-
-
-def _in_order(values: Tensor, row: Int[Tensor, " b"]) -> Tensor:
-    return torch.empty_like(values).index_copy_(0, row, values)
+    first, found = stops[0], [stops[0].alpha, depths[0], stops[0].node]
+    if first.row is not None:
+        rows = torch.cat([stop.row for stop in stops if stop.row is not None])
+        found = [values.new_empty(int(rows.max()) + 1, *values.shape[1:]) for values in found]
+    for stop, reached in zip(stops, depths, strict=True):
+        if stop.row is not None:
+            for whole, part in zip(found, (stop.alpha, reached, stop.node), strict=True):
+                whole.index_copy_(0, stop.row, part)
+    alpha, depth, node = found
+    return Prediction(alpha, depth, node, prior_weight, max_vacuity)

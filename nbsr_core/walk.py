@@ -113,22 +113,28 @@ def stopping_walk(
         if scale is not None:
             evidence *= scale.unsqueeze(1)
         alpha = evidence.add_(alpha)
-        shown, node = _presented(model, alpha, depth), position + model.graph.levels[depth].start
-        staying = None if depth == model.graph.depth else _staying(model, depth, position, shown, eta)
-        if depth < model.graph.depth and (staying is None or bool(staying.all())):
-            continue
+        node, staying, shown = position + model.graph.levels[depth].start, None, None
+        if depth < model.graph.depth:
+            shown = None if eta is None else _presented(model, alpha, depth)
+            staying = _staying(model, depth, position, shown, eta)
+            if staying is None or bool(staying.all()):
+                continue
+        # Those who go on are told where they would stop now; what they find later takes its place.
+        stops.append(Stop(row, _presented(model, alpha, depth) if shown is None else shown, node, depth))
         if staying is None or not bool(staying.any()):
-            stops.append(Stop(row, shown, node, depth))
             break
-        kept, leaving = staying.nonzero().squeeze(1), (~staying).nonzero().squeeze(1)
-        left = leaving if row is None else row.index_select(0, leaving)
-        stops.append(Stop(left, shown.index_select(0, leaving), node.index_select(0, leaving), depth))
+        kept = staying.nonzero().squeeze(1)
         row = kept if row is None else row.index_select(0, kept)
         h, position, alpha = h.index_select(0, kept), position.index_select(0, kept), alpha.index_select(0, kept)
         side = None if side is None else side.index_select(0, kept)
         scale = None if scale is None else scale.index_select(0, kept)
         arranged = None
     return conclude(stops, float(model.prior.sum()), max_vacuity)
+
+
+def is_compiled(model: NBSR, h: Float[Tensor, "B d"]) -> bool:
+    """Whether a walk of these rows goes through compiled levels alone."""
+    return all(level.compiled is not None and level.compiled.serves(h) for level in model.levels)
 
 
 def _staying(

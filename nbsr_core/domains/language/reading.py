@@ -21,6 +21,7 @@ from nbsr_core.domains.language.transformer import CausalTransformer
 from nbsr_core.exits import Prediction, check_eta, check_max_vacuity
 from nbsr_core.graph import DecisionGraph
 from nbsr_core.network import NBSR, evaluating
+from nbsr_core.walk import is_compiled, stopping_walk
 
 # Rows that walk together: no more tokens than a batch of samples elsewhere, and beliefs that stay in the cache (4 MB).
 CHUNK_ROWS, CHUNK_BELIEFS = 2048, 2**20
@@ -59,7 +60,10 @@ class TokenNBSR(NBSR):
             with evaluating(self):
                 h = self.oracle(x)
                 self._check_walk(h, side)
-                return planned_walk(self, h, eta, max_vacuity, self._scale(h, x, closeness), rows)
+                scale = self._scale(h, x, closeness)
+                if is_compiled(self, h):  # a belief over few words is quickly made
+                    return stopping_walk(self, h, None, eta, max_vacuity, scale)
+                return planned_walk(self, h, eta, max_vacuity, scale, rows)
         chunk = max(1, rows // x.shape[1]) if chunk is None else chunk
         return super().predict(x, eta=eta, max_vacuity=max_vacuity, side=side, closeness=closeness, chunk=chunk)
 
