@@ -7,7 +7,7 @@ walked again, and the figures are equal to the last bit to those of separate eva
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nbsr_core._checks import number
 from nbsr_core.errors import InputError
-from nbsr_core.exits import check_eta, first_below
+from nbsr_core.exits import check_eta
 from nbsr_core.metrics import checked_labels
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # More thresholds than this are thinned to quantiles: a picture does not show more, and work grows with their number.
 MOST_THRESHOLDS = 512
+# Samples times thresholds that are looked at in one go.
+MOST_AT_ONCE = 1 << 20
 
 Spent = Literal["mean_depth", "mean_cost"]
 
@@ -117,20 +119,27 @@ class Frontier:
         surprise = torch.stack([(a.sum(-1).log() - a.gather(1, truth).squeeze(1).log()).double() for a in beliefs])
         cost, length = trace.cost[1:], trace.length
         rows = torch.arange(len(trace), device=length.device)
-        figures: list[tuple[float, ...]] = []
-        for eta in thresholds.tolist():
-            depth = first_below(doubt, eta, length)
-            figures.append(
-                (
-                    float(correct[depth - 1, rows].double().mean()),
-                    float(surprise[depth - 1, rows].mean()),
-                    float(depth.double().mean()),
-                    float(cost[depth - 1, rows].mean()),
-                    float((depth < length).double().mean()),
-                )
-            )
-        accuracy, nll, mean_depth, mean_cost, exited = torch.tensor(figures, dtype=torch.float64).T
+        parts: list[Tensor] = []
+        for depth in exit_depths(doubt, thresholds, length):
+            stop = (depth - 1, rows)
+            figures = (correct[stop].double(), surprise[stop], depth.double(), cost[stop], (depth < length).double())
+            parts.append(torch.stack([figure.mean(1).double().cpu() for figure in figures]))
+        accuracy, nll, mean_depth, mean_cost, exited = torch.cat(parts, 1)
         return Frontier(thresholds, accuracy, nll, mean_depth, mean_cost, exited)
+
+
+def exit_depths(
+    doubt: Float[Tensor, "T B"], thresholds: Float[Tensor, " E"], length: Int[Tensor, " B"]
+) -> Iterator[Int[Tensor, "e B"]]:
+    """Depth at which each sample stops at each threshold, as `first_below` gives it, for many thresholds at a time.
+
+    They come in parts, one after another, so that a large split needs no more memory than a small one.
+    """
+    for some in thresholds.to(doubt).split(max(1, MOST_AT_ONCE // doubt.shape[1])):
+        depth = length.new_full((len(some), doubt.shape[1]), doubt.shape[0])
+        for level in range(doubt.shape[0] - 1, 0, -1):
+            depth = torch.where(doubt[level - 1] < some.unsqueeze(1), level, depth)
+        yield torch.minimum(depth, length)
 
 
 def deciding_thresholds(entropy: Float[Tensor, "T B"]) -> Float[Tensor, " E"]:

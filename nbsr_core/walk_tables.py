@@ -18,6 +18,7 @@ from nbsr_core import dirichlet, metrics
 from nbsr_core.attribution import Attribution, Feature, attribute, strongest_features
 from nbsr_core.audit import AuditStep
 from nbsr_core.domains.base import Splits
+from nbsr_core.frontier import exit_depths
 from nbsr_core.network import NBSR
 from nbsr_core.trace import BeliefTrace
 
@@ -69,12 +70,15 @@ def frontier_rows(trace: BeliefTrace, y: Int[Tensor, " B"], etas: Sequence[float
     gap = (label == y.cpu()).double() - confidence.double()
     inner = torch.arange(1, CALIBRATION_BINS, dtype=torch.float64) / CALIBRATION_BINS
     place = torch.bucketize(confidence.double(), inner)
-    samples = torch.arange(len(trace))
-    for row, eta in zip(rows, frontier.eta.tolist(), strict=True):
-        depth = trace.exit_depth(eta).cpu() - 1
+    samples, errors = torch.arange(len(trace)), []
+    for depth in exit_depths(trace.doubt[1:].detach().cpu(), frontier.eta, trace.length.cpu()):
+        stop = (depth - 1, samples)
+        bins = place[stop] + CALIBRATION_BINS * torch.arange(len(depth)).unsqueeze(1)
+        sums = bins.flatten().bincount(gap[stop].flatten(), minlength=CALIBRATION_BINS * len(depth))
         # |sum of (right - confidence)| over a bin is the bin's share of the error, times N.
-        sums = place[depth, samples].bincount(gap[depth, samples], minlength=CALIBRATION_BINS)
-        row["ece"] = float(sums.abs().sum()) / len(trace)
+        errors += (sums.view(-1, CALIBRATION_BINS).abs().sum(1) / len(trace)).tolist()
+    for row, error in zip(rows, errors, strict=True):
+        row["ece"] = error
     return rows
 
 

@@ -38,6 +38,26 @@ class TrainingFailedError(NbsrError, RuntimeError):
     """The workers of one trial were lost more often than allowed."""
 
 
+@ray.remote(num_cpus=0, max_concurrency=4, max_restarts=-1, max_task_retries=-1)
+class Collector:
+    """Takes the epochs of trials on several workers; lives beside the driver."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[str, dict[int, EpochRecord]] = {}
+
+    def put_epoch(self, key: str, record: EpochRecord) -> None:
+        """An epoch that is repeated after a restart replaces itself."""
+        self.epochs.setdefault(key, {})[record.epoch] = record
+
+    def epochs_after(self, key: str, epoch: int) -> list[EpochRecord]:
+        records = self.epochs.get(key, {})
+        return [records[number] for number in sorted(records) if number > epoch]
+
+    def forget(self, key: str) -> None:
+        """The trial has ended."""
+        self.epochs.pop(key, None)
+
+
 def run_distributed(trial: Trial, team: Team, kept: Path, collector: Any) -> Iterator[EpochRecord | TrialResult]:
     """The trial on a team of workers: records as they come in, at last the result."""
     trainer = TorchTrainer(

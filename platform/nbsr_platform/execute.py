@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import shutil
-import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import ray
@@ -25,12 +22,13 @@ from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
 from nbsr_core.errors import InputError
+from nbsr_platform.outcome import Outcome, Recorder
 from nbsr_platform.paths import Home
 from nbsr_platform.placement import beside_the_driver, capacity, placement
 from nbsr_platform.results import ResultStore, TrialResult
 from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial
-from nbsr_platform.worker import Collector, TrialTrainable
+from nbsr_platform.worker import RESULT, TrialTrainable
 
 
 class Feed(Protocol):
@@ -144,8 +142,9 @@ class _Pruning(_LeftBehind, FIFOScheduler):  # type: ignore[misc]
 class _Driver(_LeftBehind, tune.Callback):  # type: ignore[misc]
     """Keeps what the workers find: store first, then the feed, then everybody else."""
 
-    def __init__(self, searcher: _FeedSearcher, store: ResultStore, collector: Any, keep: Callable[..., None]) -> None:
-        self.searcher, self.store, self.collector, self.keep = searcher, store, collector, keep
+    def __init__(self, searcher: _FeedSearcher, keep: Callable[[Trial, TrialResult], None]) -> None:
+        self.searcher, self.keep = searcher, keep
+        self.results: dict[str, TrialResult] = {}
         self.epochs: dict[str, list[dict[str, float]]] = {}
         self.pruned: set[str] = set()
         self.watcher: Watcher | None = None
@@ -170,11 +169,18 @@ class _Driver(_LeftBehind, tune.Callback):  # type: ignore[misc]
                 return True
         return False
 
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Take the result out of the last report: Tune keeps reports for as long as the study runs."""
+        if RESULT in result:
+            self.results[trial.trial_id] = result.pop(RESULT)
+
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if self.searcher.ending.error is not None:
             return  # whoever runs the study again goes on from what was kept until then
         mine = self.searcher.trials[trial.trial_id]
-        result = ray.get(self.collector.take.remote(mine.key))
+        result = self.results.pop(trial.trial_id, None)
         if result is None:
             epochs = self.epochs.get(trial.trial_id, [])
             seconds = sum(epoch.get("seconds", 0.0) for epoch in epochs)
@@ -194,49 +200,6 @@ class _Driver(_LeftBehind, tune.Callback):  # type: ignore[misc]
             self.keep(mine, TrialResult(mine.key, "failed", 0.0, error=lost))
 
 
-class Recorder:
-    """Records results in the background, so that a slow tracking store does not hold up the workers."""
-
-    def __init__(self, record: Callable[[Trial, TrialResult], None]) -> None:
-        self.record = record
-        self.errors: list[str] = []
-        self.todo: queue.Queue[tuple[Trial, TrialResult] | None] = queue.Queue()
-        self.thread = threading.Thread(target=self._work, name="recorder", daemon=True)
-
-    def __enter__(self) -> Recorder:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.todo.put(None)
-        self.thread.join()
-
-    def put(self, trial: Trial, result: TrialResult) -> None:
-        self.todo.put((trial, result))
-
-    def _work(self) -> None:
-        while (item := self.todo.get()) is not None:
-            try:
-                self.record(*item)
-            except Exception as error:  # results are safe in the store; recording is repeated by the next run
-                self.errors.append(f"{item[0].name}: {''.join(traceback.format_exception_only(error)).strip()}")
-
-
-@dataclass
-class Outcome:
-    """What became of the trials of a study, in the order in which they ended."""
-
-    finished: dict[str, tuple[Trial, TrialResult]] = field(default_factory=dict)
-    reused: int = 0
-    pruned: int = 0
-    failed: list[tuple[Trial, TrialResult]] = field(default_factory=list)
-    ended_at: list[float] = field(default_factory=list)  # seconds on a clock of this process, one a trial that was run
-
-    @property
-    def total(self) -> int:
-        return len(self.finished) + self.pruned + len(self.failed)
-
-
 def execute(
     feed: Feed,
     study: Study,
@@ -248,7 +211,6 @@ def execute(
 ) -> None:
     """Run all trials of a feed; `outcome` grows as they end, so that it tells the truth after Ctrl-C too."""
     store = ResultStore(home.trials)
-    collector = Collector.options(scheduling_strategy=beside_the_driver()).remote()  # type: ignore[attr-defined]
 
     def keep(trial: Trial, result: TrialResult) -> None:
         if result.status == "finished":
@@ -263,6 +225,8 @@ def execute(
             outcome.failed.append((trial, result))
         feed.done(trial, result)
         shutil.rmtree(home.checkpoints / trial.key, ignore_errors=True)
+        if collector is not None:
+            collector.forget.remote(trial.key)
         outcome.ended_at.append(time.monotonic())
         result.state = None
         recorder.put(trial, result)
@@ -273,6 +237,7 @@ def execute(
     plan = placement(study.resources, capacity())
     if not plan.fits:
         raise InputError(f"resources: a trial asks for {plan.team}, more than Ray has here: it would wait for ever")
+    collector = _collector() if plan.team.workers > 1 else None
     ending = _Ending()
     searcher = _FeedSearcher(
         feed,
@@ -285,7 +250,7 @@ def execute(
         },
         ending,
     )
-    driver = _Driver(searcher, store, collector, keep)
+    driver = _Driver(searcher, keep)
     driver.watcher = watcher
     tuner = tune.Tuner(
         tune.with_resources(TrialTrainable, plan.per_trial),
@@ -314,10 +279,18 @@ def execute(
             store.check_writable()  # a full disk shows in many ways
             raise
     finally:
-        ray.kill(collector)
+        if collector is not None:
+            ray.kill(collector)
         shutil.rmtree(scratch, ignore_errors=True)
     if ending.error is not None:
         raise ending.error
+
+
+def _collector() -> Any:
+    """Where the epochs of trials on several workers come together."""
+    from nbsr_platform.distributed import Collector
+
+    return Collector.options(scheduling_strategy=beside_the_driver()).remote()  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -6,12 +6,15 @@ The same study file serves a laptop and a cluster: it says what a trial would us
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import ray
-from ray import train
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from nbsr_platform.parts import Resources
+
+if TYPE_CHECKING:
+    from ray import train
 
 # A resource that Ray gives to the head node of every cluster.
 HEAD = "node:__internal_head__"
@@ -28,6 +31,8 @@ class Team:
 
     @property
     def scaling(self) -> train.ScalingConfig:
+        from ray import train  # with all of Ray Data behind it: only where there is a team
+
         resources = {"CPU": self.cpus_per_worker, **({"GPU": self.gpus_per_worker} if self.gpus_per_worker else {})}
         return train.ScalingConfig(
             num_workers=self.workers, use_gpu=self.gpus_per_worker > 0, resources_per_worker=resources

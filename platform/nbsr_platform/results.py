@@ -64,6 +64,10 @@ class TrialResult:
     error: str | None = None
     state: dict[str, Any] | None = None
 
+    def __repr__(self) -> str:
+        """Short: Ray Tune makes a text of every report, and all tables and tensors would be in it."""
+        return f"TrialResult({self.key!r}, {self.status!r})"
+
     @property
     def last_words(self) -> str:
         """The line of the error that says most."""
@@ -75,7 +79,10 @@ class TrialResult:
             field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("state", "trial")
         }
         trial = _with_nonfinite_named(self.trial)
-        return json.dumps({**_without_nonfinite(plain), "trial": trial}, allow_nan=False)
+        try:
+            return json.dumps({**plain, "trial": trial}, allow_nan=False)
+        except (TypeError, ValueError):  # seldom: so the thousands of figures are looked at one by one only then
+            return json.dumps({**_without_nonfinite(plain), "trial": trial}, allow_nan=False)
 
     @staticmethod
     def from_json(text: str) -> TrialResult:

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich.console import Console
 
 from nbsr_platform import summary
-from nbsr_platform.execute import Feed, GridFeed, Outcome, Recorder, execute
+from nbsr_platform.outcome import Outcome, Recorder
 from nbsr_platform.paths import Home
 from nbsr_platform.prepare import prepare
 from nbsr_platform.progress import Progress
 from nbsr_platform.proposals import Proposal
 from nbsr_platform.report import Material, write_report
 from nbsr_platform.results import ResultStore, TrialResult
-from nbsr_platform.search import SearchFeed
-from nbsr_platform.search_storage import cut_to_last_good_line, open_storage
 from nbsr_platform.session import ray_session, study_lock
 from nbsr_platform.study import Collection, Study
 from nbsr_platform.tracking import Tracker
+from nbsr_platform.tracking_store import checked
 from nbsr_platform.trial import Trial, data_fingerprint, grid, study_key
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nbsr_platform.execute import Feed
 
 
 @dataclass
@@ -163,20 +167,29 @@ def run(
     console = console or Console(quiet=True)
     studies: Sequence[Study] = what.studies if isinstance(what, Collection) else [what]
     if search_storage is not None and any(study.search is not None for study in studies):
+        from nbsr_platform.search_storage import open_storage
+
         open_storage(place, what.name, search_storage)  # says what is wrong with it before anything is written
-    tracker = Tracker.open(place, tracking_uri)
+    checked(place.tracking_uri if tracking_uri is None else tracking_uri)
     parts: list[StudyRun] = []
-    with ExitStack() as session:
+    # A new store makes its tables while Ray starts: both take seconds, and neither needs the other.
+    with ThreadPoolExecutor(1, "open tracking store") as aside, ExitStack() as session:
+        tracker = aside.submit(Tracker.open, place, tracking_uri)
 
         def start_ray() -> None:
             """Once, and only if there is anything to run."""
             session.enter_context(ray_session(address))
 
+        def trials_ended() -> None:
+            """Of the last study: Ray is ended while its pictures, models and report are made."""
+            if len(parts) == len(studies):
+                aside.submit(session.close)
+
         for study in studies:
             part = StudyRun(study, "")
             parts.append(part)
-            _run_one(part, place, tracker, search_storage, console, start_ray)
-    result = RunResult(what.name, tracker.public_uri, place.report(what.name), parts)
+            _run_one(part, place, tracker, search_storage, console, start_ray, trials_ended)
+    result = RunResult(what.name, tracker.result().public_uri, place.report(what.name), parts)
     if isinstance(what, Collection):
         write_report(result.report, [part.material for part in parts], result.name)
     return result
@@ -185,16 +198,22 @@ def run(
 def _run_one(
     part: StudyRun,
     home: Home,
-    tracker: Tracker,
+    opening: Future[Tracker],
     search_storage: str | None,
     console: Console,
     start_ray: Callable[[], None],
+    trials_ended: Callable[[], None],
 ) -> None:
     study, outcome = part.study, part.outcome
     fingerprint, store = data_fingerprint(study), ResultStore(home.trials)
     key = study_key(study, fingerprint)
     with study_lock(home, study.name):
         store.sweep()
+        if _has_work(study, fingerprint, home, search_storage):
+            start_ray()
+        from nbsr_platform.execute import GridFeed, execute  # all of Ray Tune: not before Ray is on its way
+
+        tracker = opening.result()
         part.run_id = tracker.study_run(study, key)
         with_artifacts = study.search is None
 
@@ -220,6 +239,9 @@ def _run_one(
             if study.search is None:
                 work_through(grid(study, fingerprint), study.name, outcome)
             else:
+                from nbsr_platform.search import SearchFeed
+                from nbsr_platform.search_storage import cut_to_last_good_line
+
                 cut_to_last_good_line(home.search_journal(f"{study.name}-{key}"))
                 feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
                 for trial, result in feed.ended():
@@ -231,6 +253,7 @@ def _run_one(
                 again = feed.repeats(trial for trial, _ in outcome.finished.values())
                 if again:
                     work_through(again, f"{study.name}, Pareto set with further seeds", part.repeats)
+        trials_ended()
         for trial, result in outcome.finished.values():
             if trial.proposal in part.pareto:
                 tracker.record_member(part.run_id, trial, result, store)
@@ -238,6 +261,15 @@ def _run_one(
         status = "FAILED" if part.failed else "FINISHED"
         report = write_report(home.report(study.name), [part.material], study.name)
         tracker.finish_study(part.run_id, summary.study_metrics(part.rows), status, report)
+
+
+def _has_work(study: Study, fingerprint: str, home: Home, search_storage: str | None) -> bool:
+    """Whether there is surely something to run; a search that was begun is looked at more closely later."""
+    if study.search is None:
+        store = ResultStore(home.trials)
+        return any(not store.has(trial.key) for trial in grid(study, fingerprint))
+    key = study_key(study, fingerprint)
+    return search_storage is None and not home.search_journal(f"{study.name}-{key}").exists()
 
 
 def _reuse(trial: Trial, result: TrialResult, outcome: Outcome, recorder: Recorder) -> None:

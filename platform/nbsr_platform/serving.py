@@ -6,11 +6,12 @@ in the weights, so nothing that is stored can run code of its own; our package m
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).with_name("serving_model.py")
 CONFIG, WEIGHTS = "config.json", "model.pt"
 MOST_NAMED = 5
+# Where MLflow keeps its list of installed packages; None until it is made.
+PACKAGES = "_MODULES_TO_PACKAGES"
 # As good as infinity, and JSON knows it.
 LARGEST = sys.float_info.max
 
@@ -196,14 +199,33 @@ def save_model(folder: Path, config: ModelConfig, state: dict[str, Any]) -> None
         parts = {CONFIG: Path(name) / CONFIG, WEIGHTS: Path(name) / WEIGHTS}
         parts[CONFIG].write_text(config.to_json(), encoding="utf-8")
         torch.save(state, parts[WEIGHTS])
-        mlflow.pyfunc.save_model(
-            str(folder),
-            python_model=str(SCRIPT),
-            artifacts={key: str(path) for key, path in parts.items()},
-            signature=signature,
-            input_example=example,
-            pip_requirements=requirements(learner),
-        )
+        with _requirements_taken_as_met():
+            mlflow.pyfunc.save_model(
+                str(folder),
+                python_model=str(SCRIPT),
+                artifacts={key: str(path) for key, path in parts.items()},
+                signature=signature,
+                input_example=example,
+                pip_requirements=requirements(learner),
+            )
+
+
+@contextlib.contextmanager
+def _requirements_taken_as_met() -> Iterator[None]:
+    """Spare MLflow the comparison of requirements with what is installed: ours are read off what is installed.
+
+    For that it would list the files of all packages once a process, which takes longer than all the rest.
+    """
+    from mlflow.utils import requirements_utils
+
+    if getattr(requirements_utils, PACKAGES, "listed") is not None:
+        yield
+        return
+    setattr(requirements_utils, PACKAGES, {})
+    try:
+        yield
+    finally:
+        setattr(requirements_utils, PACKAGES, None)
 
 
 def requirements(learner: Learner) -> list[str]:

@@ -15,6 +15,10 @@ import ray
 from nbsr_core.errors import NbsrError
 from nbsr_platform.paths import Home
 
+# Ray starts a process a CPU before anybody asks for one. They wait for tasks, which we have none of, and hold up the
+# workers that we do ask for.
+NO_WORKERS_IN_ADVANCE = ("RAY_prestart_worker_first_driver", "0")
+
 
 class RayError(NbsrError, RuntimeError):
     """There is no Ray to run on."""
@@ -53,6 +57,7 @@ def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address is None:
+            os.environ.setdefault(*NO_WORKERS_IN_ADVANCE)
             with _on_loopback():
                 ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
         else:

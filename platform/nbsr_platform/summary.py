@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from nbsr_core.metrics import Interval, seed_interval
 from nbsr_platform.paper import Paper
 from nbsr_platform.results import TrialResult
 from nbsr_platform.trial import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FULL, FAST, CEILING = "test", "fast", "ceiling"
 
@@ -121,6 +123,8 @@ def _under(name: str, prefix: str) -> str | None:
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
     """Means, lower and upper bounds as columns `accuracy`, `accuracy_low`, `accuracy_high`, ..."""
+    import pandas as pd  # half a second that a run need not wait for
+
     records = []
     for row in rows:
         record: dict[str, object] = {

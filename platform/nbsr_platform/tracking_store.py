@@ -89,7 +89,7 @@ class TrackingStore:
         self.patience = min(patience, OPENING_PATIENCE)
         for noisy in ("mlflow.store.db.utils", "mlflow.store.tracking", "alembic"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
-        self.uri = _checked(uri, self.public_uri)
+        self.uri = checked(uri)
         self.given_up = False
         self.client: MlflowClient = self._open()
         self.patience = patience
@@ -186,8 +186,9 @@ def sqlite_file(uri: str) -> Path | None:
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 
-def _checked(uri: str, public: str) -> str:
+def checked(uri: str) -> str:
     """The URI, absolute where it names a file; says at once what can be said without opening anything."""
+    public = masked(uri)
     scheme = urlsplit(uri).scheme.split("+")[0]
     if scheme == "sqlite":
         name = uri.removeprefix("sqlite:///")

@@ -1,7 +1,6 @@
 """What a Ray worker does with a trial: load, build, train, evaluate. Workers stay warm and run one trial after another.
 
-Ray Tune places and restarts workers and passes on what they report; the results themselves, which may be large, go
-straight to a `Collector`, from which the driver takes them.
+Ray Tune places and restarts workers and passes on what they report: epochs now and then, at last the result itself.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from nbsr_core.evaluation import EvaluationOptions
 from nbsr_core.learners import Execution, Learner
 from nbsr_core.training import EpochRecord, TrainingConfig, seed_everything
 from nbsr_platform.checkpoints import run_alone
-from nbsr_platform.distributed import run_distributed
 from nbsr_platform.options import from_plain
 from nbsr_platform.placement import Team
 from nbsr_platform.results import TrialResult
@@ -36,32 +34,10 @@ from nbsr_platform.trial import Trial, canonical
 
 # A worker reports at most this often: reports cost the driver time, and nobody reads faster.
 REPORT_SECONDS = 0.5
+# Under which name the last report holds the result.
+RESULT = "trial_result"
 # How Ray calls the folder into which it unpacks a job's files.
 JOB_FOLDER = "_ray_pkg_"
-
-
-@ray.remote(num_cpus=0, max_concurrency=4, max_restarts=-1, max_task_retries=-1)
-class Collector:
-    """Takes finished results, and the epochs of trials on several workers; lives beside the driver."""
-
-    def __init__(self) -> None:
-        self.results: dict[str, TrialResult] = {}
-        self.epochs: dict[str, dict[int, EpochRecord]] = {}
-
-    def put(self, result: TrialResult) -> None:
-        self.results[result.key] = result
-
-    def take(self, key: str) -> TrialResult | None:
-        self.epochs.pop(key, None)
-        return self.results.pop(key, None)
-
-    def put_epoch(self, key: str, record: EpochRecord) -> None:
-        """An epoch that is repeated after a restart replaces itself."""
-        self.epochs.setdefault(key, {})[record.epoch] = record
-
-    def epochs_after(self, key: str, epoch: int) -> list[EpochRecord]:
-        records = self.epochs.get(key, {})
-        return [records[number] for number in sorted(records) if number > epoch]
 
 
 class TrialTrainable(tune.Trainable):  # type: ignore[misc]
@@ -77,15 +53,17 @@ class TrialTrainable(tune.Trainable):  # type: ignore[misc]
     def begin(self, config: dict[str, Any]) -> None:
         """Prepare the next trial; nothing is loaded before the first step, so that errors belong to the trial."""
         self.trial: Trial = config["trial"]
-        self.collector = config["collector"]
         torch.set_num_threads(max(1, int(config["team"].cpus_per_worker)))
         self.began = time.perf_counter()
         self.epochs: list[dict[str, float]] = []
         self.reported = 0
         team: Team = config["team"]
         kept, device = Path(config["storage"]) / self.trial.key, config["device"]
+        self.progress: Iterator[EpochRecord | TrialResult]
         if team.workers > 1:
-            self.progress = run_distributed(self.trial, team, kept, self.collector)
+            from nbsr_platform.distributed import run_distributed  # Ray Train, which one worker alone does not need
+
+            self.progress = run_distributed(self.trial, team, kept, config["collector"])
         else:
             self.progress = run_alone(partial(run_trial, self.trial, device), device, kept)
 
@@ -108,10 +86,9 @@ class TrialTrainable(tune.Trainable):  # type: ignore[misc]
         return self.report(done=False)
 
     def finished(self, result: TrialResult) -> dict[str, Any]:
-        """Hand over the result and tell Tune the little that it needs."""
+        """The last report, with the result in it."""
         result.seconds = time.perf_counter() - self.began
-        ray.get(self.collector.put.remote(result))
-        return self.report(done=True)
+        return {**self.report(done=True), RESULT: result}
 
     def report(self, *, done: bool) -> dict[str, Any]:
         """The epochs since the last report."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from nbsr_platform.cli import comparison
-from nbsr_platform.execute import Outcome
+from nbsr_platform.outcome import Outcome
 from nbsr_platform.paper import Paper
 from nbsr_platform.results import TrialResult
 from nbsr_platform.running import RunResult, StudyRun
