@@ -43,23 +43,28 @@ def below(alpha: Float[Tensor, "b K"], eta: float) -> Bool[Tensor, " b"]:
         return torch.full(alpha.shape[:1], eta > 0, device=alpha.device)
     if alpha.dtype != torch.float32:
         return dirichlet.entropy(alpha, validate_args=False) < eta
-    distance = estimate(alpha).sub_(eta)
-    answer = distance < 0
-    unclear = ~(distance.abs_() > doubt(eta, alpha.shape[1]))  # true for NaN too
-    if bool(unclear.any()):
-        rows = unclear.nonzero().squeeze(1)
-        answer[rows] = dirichlet.entropy(alpha.index_select(0, rows), validate_args=False) < eta
+    compiled = library() if alpha.device.type == "cpu" and alpha.is_contiguous() else None
+    if compiled is not None:
+        (rows, classes), told = alpha.shape, alpha.new_empty(len(alpha), dtype=torch.uint8)
+        tables = _of_class(alpha.device).data_ptr(), _of_total(classes, alpha.device).data_ptr(), _DROPPED
+        close = doubt(eta, classes)
+        if not compiled.nbsr_below(alpha.data_ptr(), rows, classes, *tables, eta, close, told.data_ptr()):
+            return told.view(torch.bool)
+        unclear = told == 2
+        answer = told == 1
+    else:
+        distance = estimate(alpha).sub_(eta)
+        answer = distance < 0
+        unclear = ~(distance.abs_() > doubt(eta, alpha.shape[1]))  # true for NaN too
+        if not bool(unclear.any()):
+            return answer
+    rows_in_doubt = unclear.nonzero().squeeze(1)
+    answer[rows_in_doubt] = dirichlet.entropy(alpha.index_select(0, rows_in_doubt), validate_args=False) < eta
     return answer
 
 
 def estimate(alpha: Float[Tensor, "b K"]) -> Float[Tensor, " b"]:
     """The entropy of float32 beliefs, off by no more than `doubt` of it; NaN where nothing is known."""
-    compiled = library() if alpha.device.type == "cpu" and alpha.is_contiguous() else None
-    if compiled is not None:
-        entropy, (rows, classes) = alpha.new_empty(len(alpha)), alpha.shape
-        tables = _of_class(alpha.device).data_ptr(), _of_total(classes, alpha.device).data_ptr()
-        compiled.nbsr_entropy_estimate(alpha.data_ptr(), rows, classes, *tables, _DROPPED, entropy.data_ptr())
-        return entropy
     summed: Tensor = F.embedding_bag(_cell(alpha), _of_class(alpha.device).unsqueeze(1), mode="sum").squeeze(1)
     return summed.sub_(_of_total(alpha.shape[1], alpha.device).index_select(0, _cell(alpha.sum(-1))))
 

@@ -53,6 +53,9 @@ class Level:
     def __init__(self, routers: LevelRouters, experts: LevelExperts) -> None:
         self.routers, self.experts = routers, experts
         self.compiled = CompiledLevel.of(routers, experts)
+        bank = routers.bank
+        self.describe = None if bank is None or bank.from_belief is None else bank.spec.describe
+        self.heeds_side = bank is not None and bank.from_side is not None
 
 
 def take_step(
@@ -82,11 +85,8 @@ def take_step(
     """
     routers, experts, device = level.routers, level.experts, h.device.type
     arranged = arranged if routers.all_inner else None
-    inputs: list[Tensor | None] = [h, None, None]
-    if routers.bank is not None and routers.bank.from_belief is not None:
-        inputs[1] = routers.bank.spec.describe(belief)
-    if routers.bank is not None and routers.bank.from_side is not None:
-        inputs[2] = side
+    described = None if level.describe is None else level.describe(belief)
+    inputs = [h, described, side if level.heeds_side else None]
     if level.compiled is not None and level.compiled.serves(h) and not torch.is_autocast_enabled(device):
         rows = arranged if isinstance(arranged, Sorted) else None
         given = [x for x in inputs if x is not None]

@@ -12,6 +12,12 @@ typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef float loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
 
+#ifdef __clang__
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (ints){__VA_ARGS__})
+#endif
+
 INLINE vec load(const float *at) { return *(const loose *)at; }
 INLINE void store(float *at, vec value) { *(loose *)at = value; }
 INLINE vec all(float value) { return value - (vec){0}; }

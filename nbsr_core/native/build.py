@@ -38,9 +38,10 @@ def library() -> ctypes.CDLL | None:
         found = ctypes.CDLL(str(_built()))
     except (Unavailable, OSError):
         return None
-    address, size = ctypes.c_void_p, ctypes.c_int64
+    address, size, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
     found.nbsr_step.argtypes = found.nbsr_step_gradient.argtypes = [address]
-    found.nbsr_entropy_estimate.argtypes = [address, size, size, address, address, size, address]
+    found.nbsr_below.argtypes = [address, size, size, address, address, size, real, real, address]
+    found.nbsr_below.restype = size
     return found
 
 

@@ -6,7 +6,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Int32
@@ -57,12 +57,22 @@ class _Step(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True)
-class Sorted:
-    """The rows of a level by position: whoever follows at the same positions need not sort them again."""
+class Sorted(NamedTuple):
+    """The rows of a level by position: whoever follows at the same positions need not sort them again.
 
-    order: Int32[Tensor, " b"]
-    starts: Int32[Tensor, " slots_and_end"]
+    One tensor holds both: the order of the rows, and then where those of each slot start.
+    """
+
+    order_and_starts: Int32[Tensor, " b_slots_and_end"]
+    rows: int
+
+    @staticmethod
+    def room(rows: int, slots: int) -> Sorted:
+        return Sorted(torch.empty(rows + slots + 1, dtype=torch.int32), rows)
+
+    def place(self, network: _Network) -> None:
+        network.order = address = self.order_and_starts.data_ptr()
+        network.starts = address + 4 * self.rows
 
 
 class _Bank:
@@ -184,14 +194,16 @@ class CompiledLevel:
         kept: list[Any] = [inputs, parameters, position]
         taken, relaxed = 0, None
         if self.router is not None:
-            taken = self.router.place((call.router.first, call.router.weight, call.router.bias), parameters)
+            network = call.router
+            taken = self.router.place((network.first, network.weight, network.bias), parameters)
+            addresses, shared = network.x, network.shared
             for index, x in enumerate(inputs):
-                call.router.x[index], call.router.shared[index] = _at(x), x.shape[0] != batch
-            values = _values(self.router, h, call.router)
+                addresses[index], shared[index] = x.data_ptr(), x.shape[0] != batch
+            values = _values(self.router, h, network)
             logits = values[-1]
             call.sorted = rows is not None
-            rows = rows or _unsorted(batch, self.router.slots)
-            call.router.order, call.router.starts = _at(rows.order), _at(rows.starts)
+            rows = rows or Sorted.room(batch, self.router.slots)
+            rows.place(network)
             if not self.routers.all_inner:
                 kept.append(self.routers.slot_of_node)
                 call.slot_of_node = _at(kept[-1])
@@ -212,10 +224,11 @@ class CompiledLevel:
         child_position = self.routers.child_position
         call.child_position = _at(child_position)
         kept.append(child_position)
-        self.expert.place((call.expert.first, call.expert.weight, call.expert.bias), parameters[taken:])
-        call.expert.x[0] = _at(h)
-        values, below = _values(self.expert, h, call.expert), _unsorted(batch, self.expert.slots)
-        call.expert.order, call.expert.starts = _at(below.order), _at(below.starts)
+        network = call.expert
+        self.expert.place((network.first, network.weight, network.bias), parameters[taken:])
+        network.x[0] = h.data_ptr()
+        values, below = _values(self.expert, h, network), Sorted.room(batch, self.expert.slots)
+        below.place(network)
         evidence = torch.empty_like(values[-1])
         choice, arrived = position.new_empty(batch), position.new_empty(batch)
         call.evidence, call.choice, call.arrived = _at(evidence), _at(choice), _at(arrived)
@@ -275,14 +288,11 @@ class CompiledLevel:
 
 def _values(bank: _Bank, like: Tensor, network: _Network) -> list[Tensor]:
     """Room for what every layer gives."""
-    values = [like.new_empty(like.shape[0], size) for size in bank.sizes]
+    rows, addresses = like.shape[0], network.value
+    values = [like.new_empty(rows, size) for size in bank.sizes]
     for index, value in enumerate(values):
-        network.value[index] = _at(value)
+        addresses[index] = value.data_ptr()
     return values
-
-
-def _unsorted(rows: int, slots: int) -> Sorted:
-    return Sorted(torch.empty(rows, dtype=torch.int32), torch.empty(slots + 1, dtype=torch.int32))
 
 
 def _at(tensor: Tensor | None) -> int | None:

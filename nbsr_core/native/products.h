@@ -86,14 +86,37 @@ static void outer_tiles(int outs, Index order, int64_t first, int64_t depth, con
 #undef CALL
 }
 
-/* panel[t][c] = from[t * down + c * across], filled up with zeros to its full width */
+/* An 8 x 8 block, turned over its diagonal: to[t][c] = from[c][t]. */
+INLINE void turn_block(const float *from, int64_t stride, float *to) {
+    vec a[LANES], b[LANES];
+    UNROLL for (int c = 0; c < LANES; c++) a[c] = load(from + c * stride);
+    UNROLL for (int i = 0; i < 4; i++) {
+        b[2 * i] = PICK(a[2 * i], a[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+        b[2 * i + 1] = PICK(a[2 * i], a[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        int at = i / 2 * 4 + i % 2;
+        a[at] = PICK(b[at], b[at + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        a[at + 2] = PICK(b[at], b[at + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        store(to + i * WIDTH, PICK(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11));
+        store(to + (i + 4) * WIDTH, PICK(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15));
+    }
+}
+
+/* panel[t][c] = from[t * down + c * across], filled up with zeros to its full width; one of the two steps is 1 */
 INLINE void fill_panel(float *panel, const float *from, int64_t depth, int64_t width, int64_t down, int64_t across) {
     if (width < WIDTH) memset(panel, 0, depth * WIDTH * sizeof *panel);
-    if (across == 1)
+    if (across == 1) {
         for (int64_t t = 0; t < depth; t++) memcpy(panel + t * WIDTH, from + t * down, width * sizeof *panel);
-    else
-        for (int64_t c = 0; c < width; c++)
-            for (int64_t t = 0; t < depth; t++) panel[t * WIDTH + c] = from[t * down + c * across];
+        return;
+    }
+    int64_t blocks = width / LANES * LANES, whole = depth / LANES * LANES;
+    for (int64_t c = 0; c < blocks; c += LANES)
+        for (int64_t t = 0; t < whole; t += LANES) turn_block(from + c * across + t, across, panel + t * WIDTH + c);
+    for (int64_t c = 0; c < width; c++)
+        for (int64_t t = c < blocks ? whole : 0; t < depth; t++) panel[t * WIDTH + c] = from[c * across + t];
 }
 
 /* How a row leaves: with a bias, added to what is there, cut off below zero, or only where something was active. */

@@ -9,10 +9,12 @@ static int64_t cell(float value, int64_t dropped) {
     return bits >> dropped;
 }
 
-/* entropy[r] = sum over k of of_class[cell of alpha[r][k]], less of_total[cell of the sum of alpha[r]] */
-void nbsr_entropy_estimate(const float *alpha, int64_t rows, int64_t classes, const float *of_class, const float *of_total,
-                           int64_t dropped, float *entropy) {
-#pragma omp parallel for schedule(static) if (rows * classes > 16384)
+/* For each row, whether its entropy is below eta (1), not below (0), or too close to tell (2); returns how many are 2.
+ * The estimate is the sum over k of of_class[cell of alpha[r][k]], less of_total[cell of the sum of alpha[r]]. */
+int64_t nbsr_below(const float *alpha, int64_t rows, int64_t classes, const float *of_class, const float *of_total,
+                   int64_t dropped, double eta, double doubt, uint8_t *answer) {
+    int64_t unclear = 0;
+#pragma omp parallel for schedule(static) reduction(+ : unclear) if (rows * classes > 16384)
     for (int64_t r = 0; r < rows; r++) {
         double total = 0, sum = 0;
         for (int64_t k = 0; k < classes; k++) {
@@ -20,6 +22,10 @@ void nbsr_entropy_estimate(const float *alpha, int64_t rows, int64_t classes, co
             total += value;
             sum += of_class[cell(value, dropped)];
         }
-        entropy[r] = (float)(sum - of_total[cell((float)total, dropped)]);
+        double distance = sum - of_total[cell((float)total, dropped)] - eta;
+        int clear = distance > doubt || distance < -doubt; /* neither for what is not a number */
+        answer[r] = clear ? distance < 0 : 2;
+        unclear += !clear;
     }
+    return unclear;
 }

@@ -141,12 +141,14 @@ def test_evidence_is_right_from_the_smallest_to_the_largest(name: str) -> None:
     assert bool((found.evidence[:, :-1] > 0).all())
 
 
-def test_estimated_entropies_are_those_of_torch() -> None:
-    for classes in (2, 41, 1000):
-        alpha = torch.rand(300, classes).mul(20).exp().mul(1e-3)
-        with patch.object(_screening, "library", lambda: None):
-            expected = _screening.estimate(alpha)
-        torch.testing.assert_close(_screening.estimate(alpha), expected, rtol=1e-5, atol=1e-3, equal_nan=True)
+@pytest.mark.parametrize("classes", [2, 41, 1000])
+def test_exits_are_those_of_the_exact_entropy(classes: int) -> None:
+    """Also for rows at the threshold itself, and for beliefs that no table holds."""
+    torch.manual_seed(0)
+    alpha = torch.cat([torch.rand(300, classes).mul(20).exp().mul(1e-3), torch.full((2, classes), 1e-25)])
+    entropy = nbsr.dirichlet.entropy(alpha, validate_args=False)
+    for eta in (*entropy[:20].tolist(), float(entropy.max()) + 1.0, float(entropy.min()) - 1.0):
+        assert torch.equal(_screening.below(alpha, eta), entropy < eta)
 
 
 def test_models_can_be_copied_pickled_and_made_double_after_a_walk() -> None:
