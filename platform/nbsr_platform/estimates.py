@@ -93,25 +93,40 @@ def _from_records(results: list[TrialResult]) -> Timing:
 
 
 def probe(trial: Trial, where: Placement) -> Timing:
-    """Train for two epochs and judge, here and now; what goes wrong is told instead of a time."""
-    from nbsr_platform.worker import run_trial
+    """Train for two epochs and judge, here and now; what goes wrong is told instead of a time.
 
+    Where a training of two epochs makes no sense (it has more rounds of something), the real one is begun and left.
+    """
     short = replace(trial, training={**trial.training, "epochs": min(PROBE_EPOCHS, int(trial.training["epochs"]))})
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, int(where.team.cpus_per_worker)))
-    began, spent = time.perf_counter(), []
     try:
-        for event in run_trial(short, where.device):
-            if not isinstance(event, TrialResult):
-                spent.append(event.seconds)
+        try:
+            spent, rest = _try_out(short, where.device)
+            how = ""
+        except InputError:
+            spent, rest = _try_out(trial, where.device)
+            how = ", without judging"
     except Exception as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
         return Timing(None, 0.0, False, f"nothing: a probe failed ({said[0]})")
     finally:
         torch.set_num_threads(threads)
-    rest = time.perf_counter() - began - sum(spent)
     one_epoch = len(spent) == 1 < short.training["epochs"]
-    return Timing(min(spent), rest, one_epoch, f"a probe of {len(spent)} epoch{'s' if len(spent) > 1 else ''}")
+    return Timing(min(spent), rest, one_epoch, f"a probe of {len(spent)} epoch{'s' if len(spent) > 1 else ''}{how}")
+
+
+def _try_out(trial: Trial, device: str) -> tuple[list[float], float]:
+    """Seconds of its first epochs, and of all the rest if it ends with them."""
+    from nbsr_platform.worker import run_trial
+
+    began, spent = time.perf_counter(), []
+    for event in run_trial(trial, device):
+        if not isinstance(event, TrialResult):
+            spent.append(event.seconds)
+        if len(spent) == PROBE_EPOCHS < int(trial.training["epochs"]):
+            return spent, 0.0
+    return spent, time.perf_counter() - began - sum(spent)
 
 
 def duration(seconds: float | None) -> str:

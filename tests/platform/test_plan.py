@@ -237,6 +237,22 @@ def test_a_failing_probe_tells_why(tmp_path: Path) -> None:
     assert "unknown in all" in shown(planned)
 
 
+def test_a_training_that_cannot_be_cut_short_is_begun_and_left() -> None:
+    study = Study.from_dict(
+        {
+            "name": "rounds",
+            "domain": "navigation",
+            "data": {"task": "tmaze", "train": 40, "valid": 20, "test": 20},
+            "training": {"epochs": 8, "batch_size": 20},
+            "models": {"cnn_gru": {"dagger": {"rounds": 3, "episodes": 10}}},
+        }
+    )
+    (trial,) = grid(study, "abc")
+    timing = probe(trial, placement(Resources(), {"CPU": 1.0}))
+    assert timing.basis == "a probe of 2 epochs, without judging"
+    assert timing.epoch is not None
+
+
 def test_a_probe_leaves_threads_and_trial_as_they_were() -> None:
     import torch
 
