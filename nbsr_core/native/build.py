@@ -21,7 +21,7 @@ import torch  # noqa: F401  (its OpenMP must be loaded first: the library is to 
 
 SWITCH = "NBSR_NATIVE"
 SOURCE = Path(__file__).with_name("step.c")
-HEADERS = tuple(SOURCE.with_name(name) for name in ("activations.h", "products.h", "screening.h"))
+HEADERS = tuple(SOURCE.with_name(name) for name in ("activations.h", "beliefs.h", "products.h"))
 # The first that the compiler understands: not every one knows its processor's name or OpenMP.
 FLAGS = (("-march=native", "-fopenmp"), ("-march=native",), ())
 COMPILE_SECONDS = 120
@@ -42,6 +42,7 @@ def library() -> ctypes.CDLL | None:
     found.nbsr_step.argtypes = found.nbsr_step_gradient.argtypes = [address]
     found.nbsr_below.argtypes = [address, size, size, address, address, size, real, real, address]
     found.nbsr_below.restype = size
+    found.nbsr_marginals.argtypes = [address, size, size, address, address]
     return found
 
 

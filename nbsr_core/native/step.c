@@ -4,12 +4,11 @@
  * routers and experts, the calls between the products cost more than the products.
  */
 #include "activations.h"
+#include "beliefs.h"
 #include "products.h"
-#include "screening.h"
 #include <stdlib.h>
 
 enum { MOST_INPUTS = 3, MOST_LAYERS = 8 };
-enum { WORTH_A_PASS = 16384 }; /* numbers; fewer are passed over before a second thread has woken up */
 enum Activation { SOFTPLUS, SIGMOID, EXP };
 
 /* A bank of ReLU networks: several inputs, each with its own first map, are added up before the first ReLU. */

@@ -151,6 +151,15 @@ def test_exits_are_those_of_the_exact_entropy(classes: int) -> None:
         assert torch.equal(_screening.below(alpha, eta), entropy < eta)
 
 
+@pytest.mark.parametrize("classes", [2, 7, 8, 41, 1000])
+def test_marginals_and_labels_are_those_of_torch(classes: int) -> None:
+    alpha = torch.rand(400, classes).mul(9).exp()
+    alpha[::5] = alpha[::5].round(decimals=-3) + 1.0  # ties: the first one counts
+    told = nbsr.Prediction(alpha, torch.ones(400, dtype=torch.int64), torch.ones(400, dtype=torch.int64), 1.0, None)
+    torch.testing.assert_close(told.probs, alpha / alpha.sum(-1, keepdim=True), rtol=1e-6, atol=0.0)
+    assert told.label.tolist() == [row.index(max(row)) for row in alpha.tolist()]
+
+
 def test_models_can_be_copied_pickled_and_made_double_after_a_walk() -> None:
     model, x = make_model(GRAPHS["tree"]).eval(), torch.randn(20, FEATURES)
     alpha = model.predict(x).alpha
