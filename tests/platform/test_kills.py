@@ -128,7 +128,7 @@ def test_workers_killed_at_random_moments_cost_nothing_but_time(tmp_path: Path, 
         for _ in range(5):
             wait_for(lambda: descendants(driver.pid, WORKER))
             time.sleep(chance.uniform(0.1, 4))
-            kill(chance.choice(descendants(driver.pid, WORKER)))
+            kill(chance.choice(wait_for(lambda: descendants(driver.pid, WORKER))))  # between calls it has no such title
         output, errors = driver.communicate(timeout=300)
     assert driver.returncode == 0, output + errors
     assert "Traceback" not in errors
