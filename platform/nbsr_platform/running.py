@@ -172,9 +172,12 @@ def run(
         open_storage(place, what.name, search_storage)  # says what is wrong with it before anything is written
     checked(place.tracking_uri if tracking_uri is None else tracking_uri)
     parts: list[StudyRun] = []
-    # A new store makes its tables while Ray starts: both take seconds, and neither needs the other.
+    # A new store makes its tables while Ray starts: both take seconds, and neither needs the other. A store that was
+    # asked for, and may not be there, is opened before anything is written.
     with ThreadPoolExecutor(1, "open tracking store") as aside, ExitStack() as session:
         tracker = aside.submit(Tracker.open, place, tracking_uri)
+        if tracking_uri is not None:
+            tracker.result()
 
         def start_ray() -> None:
             """Once, and only if there is anything to run."""

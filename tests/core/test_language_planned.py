@@ -11,7 +11,9 @@ from nbsr_core.domains.language.models import NbsrOptions, TokenNbsr, build_nbsr
 from nbsr_core.domains.language.planned import can_plan, planned_walk
 from nbsr_core.domains.tabular import DensityOptions
 from nbsr_core.experts import ExpertSpec
+from nbsr_core.native import CompiledLevel
 from nbsr_core.routers import RouterSpec
+from nbsr_core.walk import is_compiled
 
 WORDS = Signature((*grammar.SPECIAL, *(f"w{rank}" for rank in range(296))), [f"token {place}" for place in range(8)])
 BLIND = RouterSpec(hidden=(16,), belief="none")
@@ -24,6 +26,15 @@ RECIPES = {
     ),
     "uneven bands, linear routers": NbsrOptions(bands=5, router=RouterSpec(hidden=(), belief="none")),
 }
+
+
+COMPILED = CompiledLevel.serves
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few words are walked in compiled code: here the plan is in question."""
+    monkeypatch.setattr(CompiledLevel, "serves", lambda self, h: False)
 
 
 def learner_of(recipe: str, *, close: bool = True, calibrated: bool = True) -> tuple[TokenNbsr, torch.Tensor]:
@@ -67,6 +78,19 @@ def test_density_and_calibration_are_not_needed(close: bool, calibrated: bool) -
     said, wanted = learner.model.predict(x), learner.trace(x).exit(None)
     torch.testing.assert_close(said.alpha, wanted.alpha, rtol=1e-4, atol=1e-5)
     assert torch.equal(said.node, wanted.node)
+
+
+def test_few_words_are_walked_in_compiled_code_without_a_plan() -> None:
+    learner, x = learner_of("exponential")
+    planned = learner.model.predict(x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CompiledLevel, "serves", COMPILED)
+        if not is_compiled(learner.model, learner.model.oracle(x)):
+            pytest.skip("nothing is compiled here")
+        patch.setattr("nbsr_core.domains.language.reading.planned_walk", None)
+        walked = learner.model.predict(x)
+    torch.testing.assert_close(walked.probs, planned.probs, rtol=1e-4, atol=1e-6)
+    assert torch.equal(walked.node, planned.node)
 
 
 def test_predict_plans_unless_a_router_reads_the_belief(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,9 +98,10 @@ def test_baselines_neither_walk_nor_abstain(all_trained: dict[str, Trained]) -> 
 def test_threshold_and_abstention_are_the_models_own_unless_told(nbsr: Trained, tmp_path: Path) -> None:
     assert isinstance(nbsr.learner, NbsrLearner)
     eta = float(nbsr.learner.trace(nbsr.splits.test.x).entropy[1].median())
-    save_model(tmp_path / "m", replace(nbsr.config, eta=eta, max_vacuity=0.4), nbsr.learner.state())
+    vacuity = float(nbsr.learner.model.predict(nbsr.splits.test.x, eta=eta).vacuity.median())
+    save_model(tmp_path / "m", replace(nbsr.config, eta=eta, max_vacuity=vacuity), nbsr.learner.state())
     model = load(tmp_path / "m")
-    expected = nbsr.learner.model.predict(nbsr.splits.test.x, eta=eta, max_vacuity=0.4)
+    expected = nbsr.learner.model.predict(nbsr.splits.test.x, eta=eta, max_vacuity=vacuity)
     answer = model.predict(nbsr.frame)
     np.testing.assert_array_equal(answer["depth"], expected.depth.numpy())
     np.testing.assert_allclose(answer["vacuity"], expected.vacuity.numpy(), rtol=1e-6)
