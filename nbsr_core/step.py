@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from nbsr_core.arranged import Arranged
 from nbsr_core.experts import LevelExperts
-from nbsr_core.native import CompiledLevel, Siblings, Sorted, run_compiled
+from nbsr_core.native import CompiledLevel, Siblings, run_compiled
 from nbsr_core.products import Group, differentiate_networks, run_networks
 from nbsr_core.routers import LevelRouters
 from nbsr_core.routing import Routes, RoutingMode, choose
@@ -44,7 +44,7 @@ class Taken:
     routes: Routes
     evidence: Float[Tensor, "b K"]
     position: Int[Tensor, " b"]
-    arranged: Arranged | Sorted | None
+    arranged: Arranged | None
 
 
 class Level:
@@ -64,7 +64,7 @@ def take_step(
     belief: Float[Tensor, "#b K"],
     side: Float[Tensor, "b s"] | None,
     position: Int[Tensor, " b"],
-    arranged: Arranged | Sorted | None,
+    arranged: Arranged | None,
     *,
     mode: RoutingMode,
     tau: float,
@@ -88,11 +88,10 @@ def take_step(
     described = None if level.describe is None else level.describe(belief)
     inputs = [h, described, side if level.heeds_side else None]
     if level.compiled is not None and level.compiled.serves(h) and not torch.is_autocast_enabled(device):
-        rows = arranged if isinstance(arranged, Sorted) else None
         given = [x for x in inputs if x is not None]
-        evidence, logits, relaxed, found = run_compiled(level.compiled, given, position, rows, mode, tau, siblings)
-        return Taken(Routes(logits, relaxed, found.choice), evidence, found.arrived, found.sorted_rows)
-    step = _Step(routers, experts, position, arranged if isinstance(arranged, Arranged) else None, mode, tau, siblings)
+        evidence, logits, relaxed, found = run_compiled(level.compiled, given, position, mode, tau, siblings)
+        return Taken(Routes(logits, relaxed, found.choice), evidence, found.arrived, None)
+    step = _Step(routers, experts, position, arranged, mode, tau, siblings)
     kinds = [] if routers.bank is None else [routers.bank.parameters_by_kind()]
     kinds += [bank.parameters_by_kind() for bank in experts.banks]
     step.sizes = [(len(weights), len(biases)) for weights, biases in kinds]

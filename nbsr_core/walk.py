@@ -16,7 +16,6 @@ from nbsr_core._screening import below
 from nbsr_core.arranged import Arranged
 from nbsr_core.exits import Prediction, Stop, conclude
 from nbsr_core.layout import Layout
-from nbsr_core.native import Sorted
 from nbsr_core.routing import RoutingMode
 from nbsr_core.step import take_step
 from nbsr_core.trace import BeliefTrace, Step
@@ -39,7 +38,7 @@ def tracing_walk(
     alpha, node = prior.expand(batch, -1), torch.zeros(batch, dtype=torch.int64, device=h.device)
     beliefs, steps = [alpha], []
     position = node
-    arranged: Arranged | Sorted | None = Arranged(h, Layout.single(batch), None)
+    arranged: Arranged | None = Arranged(h, Layout.single(batch), None)
     row: Tensor | None = None  # who still walks; None for everybody
     walking: Tensor | None = None
     for level, through in enumerate(model.levels):
@@ -104,7 +103,7 @@ def stopping_walk(
 ) -> Prediction:
     """Walk that stops: samples below eta leave the batch. Entropy is computed only where an exit is possible."""
     alpha, position = model.prior.to(h.dtype).unsqueeze(0), h.new_zeros(h.shape[0], dtype=torch.int64)
-    arranged: Arranged | Sorted | None = Arranged(h, Layout.single(h.shape[0]), None)
+    arranged: Arranged | None = None
     row: Tensor | None = None  # who still walks; None for everybody
     stops: list[Stop] = []
     for depth, level in enumerate(model.levels, start=1):
@@ -117,11 +116,12 @@ def stopping_walk(
         if depth < model.graph.depth:
             shown = None if eta is None else _presented(model, alpha, depth)
             staying = _staying(model, depth, position, shown, eta)
-            if staying is None or bool(staying.all()):
+            going_on = len(position) if staying is None else int(staying.sum())
+            if going_on == len(position):
                 continue
         # Those who go on are told where they would stop now; what they find later takes its place.
         stops.append(Stop(row, _presented(model, alpha, depth) if shown is None else shown, node, depth))
-        if staying is None or not bool(staying.any()):
+        if staying is None or not going_on:
             break
         kept = staying.nonzero().squeeze(1)
         row = kept if row is None else row.index_select(0, kept)

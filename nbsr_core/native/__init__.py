@@ -5,7 +5,7 @@ on tensors, `step` differentiates. `NBSR_NATIVE=0` switches it off.
 """
 
 from nbsr_core.native.build import availability, outlook
-from nbsr_core.native.level import CompiledLevel, Sorted
+from nbsr_core.native.level import CompiledLevel
 from nbsr_core.native.step import Siblings, run_compiled
 
-__all__ = ["CompiledLevel", "Siblings", "Sorted", "availability", "outlook", "run_compiled"]
+__all__ = ["CompiledLevel", "Siblings", "availability", "outlook", "run_compiled"]

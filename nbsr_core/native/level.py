@@ -6,10 +6,10 @@ import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int, Int32
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nbsr_core.native.build import library
@@ -36,8 +36,7 @@ class _Network(ctypes.Structure):
         ("size", _Size * MOST_LAYERS),
         ("x", _Addresses),
         ("first", _Addresses),
-        *((name, _Layers) for name in ("weight", "bias", "value")),
-        *((name, _Address) for name in ("order", "starts")),
+        *((name, _Layers) for name in ("weight", "bias", "value", "grad")),
         ("of_x", _Addresses),
         ("of_first", _Addresses),
         *((name, _Layers) for name in ("of_weight", "of_bias")),
@@ -46,33 +45,15 @@ class _Network(ctypes.Structure):
 
 class _Step(ctypes.Structure):
     _fields_ = (
-        *((name, _Size) for name in ("rows", "children", "sorted", "activation")),
+        *((name, _Size) for name in ("rows", "children", "activation")),
         *((name, _Real) for name in ("tau", "limit", "smallest")),
         *((name, _Address) for name in ("position", "slot_of_node", "child_position", "missing", "exponential")),
         *((name, _Address) for name in ("relaxed", "evidence", "choice", "arrived")),
         ("router", _Network),
         ("expert", _Network),
         *((name, _Address) for name in ("of_evidence", "of_logits", "of_relaxed")),
-        ("taught", _Size),
+        *((name, _Size) for name in ("taught", "asked")),
     )
-
-
-class Sorted(NamedTuple):
-    """The rows of a level by position: whoever follows at the same positions need not sort them again.
-
-    One tensor holds both: the order of the rows, and then where those of each slot start.
-    """
-
-    order_and_starts: Int32[Tensor, " b_slots_and_end"]
-    rows: int
-
-    @staticmethod
-    def room(rows: int, slots: int) -> Sorted:
-        return Sorted(torch.empty(rows + slots + 1, dtype=torch.int32), rows)
-
-    def place(self, network: _Network) -> None:
-        network.order = address = self.order_and_starts.data_ptr()
-        network.starts = address + 4 * self.rows
 
 
 class _Bank:
@@ -131,7 +112,6 @@ class Found:
     relaxed: Float[Tensor, "b children"] | None
     choice: Int[Tensor, " b"]
     arrived: Int[Tensor, " b"]
-    sorted_rows: Sorted
     call: _Step
     kept: list[Any]
 
@@ -179,7 +159,6 @@ class CompiledLevel:
         inputs: list[Tensor],
         parameters: Sequence[Tensor],
         position: Int[Tensor, " b"],
-        rows: Sorted | None,
         mode: RoutingMode,
         tau: float,
     ) -> Found:
@@ -201,9 +180,6 @@ class CompiledLevel:
                 addresses[index], shared[index] = x.data_ptr(), x.shape[0] != batch
             values = _values(self.router, h, network)
             logits = values[-1]
-            call.sorted = rows is not None
-            rows = rows or Sorted.room(batch, self.router.slots)
-            rows.place(network)
             if not self.routers.all_inner:
                 kept.append(self.routers.slot_of_node)
                 call.slot_of_node = _at(kept[-1])
@@ -217,7 +193,7 @@ class CompiledLevel:
                     draws = torch.empty_like(logits).exponential_()
                     call.exponential = _at(draws)
                     kept.append(draws)
-            kept += [values[:-1], rows]
+            kept.append(values[:-1])
         else:
             logits = h.new_zeros(batch, 1)
             relaxed = None if mode == "argmax" else h.new_ones(batch, 1)
@@ -227,16 +203,15 @@ class CompiledLevel:
         network = call.expert
         self.expert.place((network.first, network.weight, network.bias), parameters[taken:])
         network.x[0] = h.data_ptr()
-        values, below = _values(self.expert, h, network), Sorted.room(batch, self.expert.slots)
-        below.place(network)
+        values = _values(self.expert, h, network)
         evidence = torch.empty_like(values[-1])
         choice, arrived = position.new_empty(batch), position.new_empty(batch)
         call.evidence, call.choice, call.arrived = _at(evidence), _at(choice), _at(arrived)
-        kept += [values, below, choice, arrived]
+        kept += [values, choice, arrived]
         compiled = library()
         assert compiled is not None, "ask `serves` first"
         compiled.nbsr_step(ctypes.byref(call))
-        return Found(evidence, logits, relaxed, choice, arrived, below, call, kept)
+        return Found(evidence, logits, relaxed, choice, arrived, call, kept)
 
     def differentiate(
         self,
@@ -261,6 +236,7 @@ class CompiledLevel:
         call.of_evidence, call.of_logits, call.of_relaxed = map(_at, given)
         call.taught = taught and of_evidence is not None
         asked = self.router is not None and (of_logits is not None or of_relaxed is not None or bool(call.taught))
+        call.asked = asked
         count = 0 if self.router is None else len(self.router.parameters())
         of_parameters: list[Tensor | None] = [
             torch.empty_like(tensor, memory_format=torch.contiguous_format)

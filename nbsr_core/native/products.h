@@ -19,7 +19,6 @@ static int omp_get_thread_num(void) { return 0; }
 
 /* 6 x 16 sums are what 16 vector registers hold beside two vectors of a panel and one number of a row. */
 enum { ROWS = 6, WIDTH = 16, DEPTH = 256 };
-enum { WORTH_A_TEAM = 400000 }; /* multiply-adds; fewer are done before a second thread has woken up */
 #define UNROLL _Pragma("GCC unroll 8")
 #define LESS(a, b) ((a) < (b) ? (a) : (b))
 #define MORE(a, b) ((a) > (b) ? (a) : (b))
@@ -140,32 +139,25 @@ INLINE void leave(const Finish *finish, const float *from, float *to, const floa
 /* y[row] = x[row] M[slot], where M[slot][t][c] = maps[slot][t * down + c * across] */
 static void products(Groups g, int64_t depth, int64_t outs, const float *x, const float *maps, int64_t down,
                      int64_t across, Finish finish, float *y) {
-    Index order = g.order, starts = g.starts;
-    int64_t all = starts[g.slots];
-#pragma omp parallel if (all * depth * outs > WORTH_A_TEAM)
-    {
-        int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
-        int64_t first = all * me / team, last = all * (me + 1) / team;
-        float panel[depth * WIDTH] __attribute__((aligned(64)));
-        for (int64_t s = 0; s < g.slots; s++) {
-            int64_t begin = MORE(starts[s], first), end = LESS(starts[s + 1], last);
-            if (begin >= end) continue;
-            for (int64_t j = 0; j < outs; j += WIDTH) {
-                int64_t width = LESS(outs - j, WIDTH);
-                const float *bias = finish.bias ? finish.bias + s * outs + j : 0;
-                fill_panel(panel, maps + s * depth * outs + j * across, depth, width, down, across);
-                for (int64_t i = begin; i < end; i += ROWS) {
-                    int rows = LESS(end - i, ROWS);
-                    const float *a[ROWS];
-                    float out[ROWS][WIDTH];
-                    for (int r = 0; r < rows; r++) a[r] = x + (int64_t)order[i + r] * depth;
-                    tiles(rows, depth, a, panel, out);
-                    for (int r = 0; r < rows; r++) {
-                        int64_t at = (int64_t)order[i + r] * outs + j;
-                        const float *active = finish.active ? finish.active + at : 0;
-                        if (width == WIDTH) leave(&finish, out[r], y + at, bias, active, WIDTH);
-                        else leave(&finish, out[r], y + at, bias, active, width);
-                    }
+    float panel[depth * WIDTH] __attribute__((aligned(64)));
+    for (int64_t s = 0; s < g.slots; s++) {
+        int64_t begin = g.starts[s], end = g.starts[s + 1];
+        if (begin == end) continue;
+        for (int64_t j = 0; j < outs; j += WIDTH) {
+            int64_t width = LESS(outs - j, WIDTH);
+            const float *bias = finish.bias ? finish.bias + s * outs + j : 0;
+            fill_panel(panel, maps + s * depth * outs + j * across, depth, width, down, across);
+            for (int64_t i = begin; i < end; i += ROWS) {
+                int rows = LESS(end - i, ROWS);
+                const float *a[ROWS];
+                float out[ROWS][WIDTH];
+                for (int r = 0; r < rows; r++) a[r] = x + (int64_t)g.order[i + r] * depth;
+                tiles(rows, depth, a, panel, out);
+                for (int r = 0; r < rows; r++) {
+                    int64_t at = (int64_t)g.order[i + r] * outs + j;
+                    const float *active = finish.active ? finish.active + at : 0;
+                    if (width == WIDTH) leave(&finish, out[r], y + at, bias, active, WIDTH);
+                    else leave(&finish, out[r], y + at, bias, active, width);
                 }
             }
         }
@@ -184,12 +176,13 @@ static void input_gradient(Groups g, int64_t inputs, int64_t outs, const float *
     products(g, outs, inputs, grad, weight, inputs, 1, (Finish){0, active, add, 0}, of_x);
 }
 
-/* of_weight[slot] = sum over its rows of grad[row] x[row]^T, of_bias[slot] = sum of grad[row]; zero without rows */
+/* of_weight[slot] = sum over its rows of grad[row] x[row]^T, of_bias[slot] = sum of grad[row]; zero without rows.
+ * The threads of a team share the work and do not wait for each other. */
 static void weight_gradient(Groups g, int64_t inputs, int64_t outs, const float *grad, const float *x, float *of_weight,
                             float *of_bias) {
     Index order = g.order, starts = g.starts;
     int64_t strips = (inputs + WIDTH - 1) / WIDTH;
-#pragma omp parallel for schedule(static, 1) if ((int64_t)starts[g.slots] * inputs * outs > WORTH_A_TEAM)
+#pragma omp for schedule(static, 1) nowait
     for (int64_t unit = 0; unit < g.slots * strips; unit++) {
         int64_t s = unit / strips, c = unit % strips * WIDTH, width = LESS(inputs - c, WIDTH);
         float *of_slot = of_weight + s * outs * inputs + c, panel[DEPTH * WIDTH] __attribute__((aligned(64)));

@@ -1,7 +1,8 @@
 /* One level of a walk, forwards and backwards: the router is asked, a child chosen, its expert consulted.
  *
  * The same as `nbsr_core.step` in torch, whose text says what is computed; `nbsr_core.native.level` calls it. At the size of
- * routers and experts, the calls between the products cost more than the products.
+ * routers and experts, the calls between the products cost more than the products. Each thread takes its own rows all the
+ * way, so that threads wait for each other once a level: only gradients of weights are sums over all rows.
  */
 #include "activations.h"
 #include "beliefs.h"
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 
 enum { MOST_INPUTS = 3, MOST_LAYERS = 8 };
+enum { WORTH_A_TEAM = 400000 }; /* multiply-adds; fewer are done before a second thread has woken up */
 enum Activation { SOFTPLUS, SIGMOID, EXP };
 
 /* A bank of ReLU networks: several inputs, each with its own first map, are added up before the first ReLU. */
@@ -18,12 +20,12 @@ typedef struct {
     int64_t size[MOST_LAYERS];
     const float *x[MOST_INPUTS], *first[MOST_INPUTS], *weight[MOST_LAYERS], *bias[MOST_LAYERS];
     float *value[MOST_LAYERS]; /* what each layer gives, after its ReLU */
-    int32_t *order, *starts;
+    float *grad[MOST_LAYERS];  /* and its gradient, before its ReLU */
     float *of_x[MOST_INPUTS], *of_first[MOST_INPUTS], *of_weight[MOST_LAYERS], *of_bias[MOST_LAYERS];
 } Network;
 
 typedef struct {
-    int64_t rows, children, sorted, activation;
+    int64_t rows, children, activation;
     double tau, limit, smallest;
     const int64_t *position, *slot_of_node, *child_position;
     const uint8_t *missing;
@@ -32,25 +34,32 @@ typedef struct {
     int64_t *choice, *arrived;
     Network router, expert;
     const float *of_evidence, *of_logits, *of_relaxed;
-    int64_t taught;
+    int64_t taught, asked; /* whether the router learns from the evidence; whether it learns at all */
 } Step;
 
-static Groups groups(const Network *n) { return (Groups){n->order, n->starts, n->slots}; }
-
-/* Counting sort: rows by slot, in their own order within a slot. */
-static void sort(const int64_t *position, const int64_t *slot_of_node, int64_t rows, Network *n) {
-    int32_t *starts = n->starts;
-#define SLOT(r) (!position ? 0 : slot_of_node ? slot_of_node[position[r]] : position[r])
-    memset(starts, 0, (n->slots + 1) * sizeof *starts);
-    for (int64_t r = 0; r < rows; r++) starts[SLOT(r) + 1]++;
-    for (int64_t s = 0; s < n->slots; s++) starts[s + 1] += starts[s];
-    for (int64_t r = 0; r < rows; r++) n->order[starts[SLOT(r)]++] = (int32_t)r;
-    for (int64_t s = n->slots; s > 0; s--) starts[s] = starts[s - 1];
-    starts[0] = 0;
-#undef SLOT
+static int64_t macs(const Network *n) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n->inputs; i++) sum += n->input_size[i] * n->size[0];
+    for (int64_t l = 1; l < n->layers; l++) sum += n->size[l - 1] * n->size[l];
+    return sum;
 }
 
-static void run(const Network *n) {
+/* Counting sort: rows by slot, in their own order within a slot. */
+static Groups sort(const int64_t *position, const int64_t *slot_of_node, int64_t rows, int64_t slots) {
+    int32_t *order = malloc(rows * sizeof *order + 1), *starts = calloc(slots + 1, sizeof *starts);
+#define SLOT(r) (!position ? 0 : slot_of_node ? slot_of_node[position[r]] : position[r])
+    for (int64_t r = 0; r < rows; r++) starts[SLOT(r) + 1]++;
+    for (int64_t s = 0; s < slots; s++) starts[s + 1] += starts[s];
+    for (int64_t r = 0; r < rows; r++) order[starts[SLOT(r)]++] = (int32_t)r;
+    for (int64_t s = slots; s > 0; s--) starts[s] = starts[s - 1];
+    starts[0] = 0;
+#undef SLOT
+    return (Groups){order, starts, slots};
+}
+
+static void forget(Groups g) { free((void *)g.order), free((void *)g.starts); }
+
+static void run(const Network *n, Groups g) {
     int64_t width = n->size[0];
     const float *bias = n->bias[0];
     float shifted[width];
@@ -68,41 +77,78 @@ static void run(const Network *n) {
     for (int64_t i = 0; i <= last; i++) {
         if (n->shared[i]) continue;
         int relu = i == last && n->layers > 1;
-        affine(groups(n), n->input_size[i], width, n->x[i], n->first[i], i ? 0 : bias, i > 0, relu, n->value[0]);
+        affine(g, n->input_size[i], width, n->x[i], n->first[i], i ? 0 : bias, i > 0, relu, n->value[0]);
     }
     for (int64_t l = 1; l < n->layers; l++)
-        affine(groups(n), n->size[l - 1], n->size[l], n->value[l - 1], n->weight[l], n->bias[l], 0, l < n->layers - 1,
-               n->value[l]);
+        affine(g, n->size[l - 1], n->size[l], n->value[l - 1], n->weight[l], n->bias[l], 0, l < n->layers - 1, n->value[l]);
 }
 
-/* Gradients of all that a network was given, from that of its last layer; `add`: on top of that of its first input. */
-static void differentiate(const Network *n, const float *grad, int add) {
-    int64_t rows = n->starts[n->slots], widest = 0, outs = n->size[0];
-    for (int64_t l = 0; l + 1 < n->layers; l++) widest = MORE(widest, n->size[l]);
-    float *scratch[2] = {malloc(rows * widest * sizeof(float) + 1), malloc(rows * widest * sizeof(float) + 1)};
-    for (int64_t l = n->layers - 1; l > 0; l--) {
-        weight_gradient(groups(n), n->size[l - 1], n->size[l], grad, n->value[l - 1], n->of_weight[l], n->of_bias[l]);
-        input_gradient(groups(n), n->size[l - 1], n->size[l], grad, n->weight[l], n->value[l - 1], 0, scratch[l % 2]);
-        grad = scratch[l % 2];
-    }
+/* Gradients of all layers and inputs, from that of the last layer; `add`: on top of that of the first input. */
+static void trace_back(const Network *n, Groups g, int add) {
+    for (int64_t l = n->layers - 1; l > 0; l--)
+        input_gradient(g, n->size[l - 1], n->size[l], n->grad[l], n->weight[l], n->value[l - 1], 0, n->grad[l - 1]);
+    for (int64_t i = 0; i < n->inputs; i++)
+        if (n->of_x[i] && !n->shared[i])
+            input_gradient(g, n->input_size[i], n->size[0], n->grad[0], n->first[i], 0, add && !i, n->of_x[i]);
+}
+
+/* Gradients of all that is learned, by a whole team; and of inputs that are shared, which are sums over rows too. */
+static void learn(const Network *n, Groups g) {
+    int64_t rows = g.starts[g.slots], outs = n->size[0];
+    for (int64_t l = n->layers - 1; l > 0; l--)
+        weight_gradient(g, n->size[l - 1], n->size[l], n->grad[l], n->value[l - 1], n->of_weight[l], n->of_bias[l]);
     for (int64_t i = 0; i < n->inputs; i++) {
         int64_t size = n->input_size[i];
         if (!n->shared[i]) {
-            weight_gradient(groups(n), size, outs, grad, n->x[i], n->of_first[i], i ? 0 : n->of_bias[0]);
-            if (n->of_x[i]) input_gradient(groups(n), size, outs, grad, n->first[i], 0, add && !i, n->of_x[i]);
+            weight_gradient(g, size, outs, n->grad[0], n->x[i], n->of_first[i], i ? 0 : n->of_bias[0]);
             continue;
         }
-        if (n->of_x[i]) memset(n->of_x[i], 0, size * sizeof(float));
-        for (int64_t j = 0; j < outs; j++) {
-            float sum = 0;
-            for (int64_t r = 0; r < rows; r++) sum += grad[r * outs + j];
-            for (int64_t t = 0; t < size; t++) {
-                n->of_first[i][j * size + t] = sum * n->x[i][t];
-                if (n->of_x[i]) n->of_x[i][t] += sum * n->first[i][j * size + t];
+#pragma omp single nowait
+        {
+            if (n->of_x[i]) memset(n->of_x[i], 0, size * sizeof(float));
+            for (int64_t j = 0; j < outs; j++) {
+                float sum = 0;
+                for (int64_t r = 0; r < rows; r++) sum += n->grad[0][r * outs + j];
+                for (int64_t t = 0; t < size; t++) {
+                    n->of_first[i][j * size + t] = sum * n->x[i][t];
+                    if (n->of_x[i]) n->of_x[i][t] += sum * n->first[i][j * size + t];
+                }
             }
         }
     }
-    free(scratch[0]), free(scratch[1]);
+}
+
+/* The same network and the same step for the rows from `first` on. */
+static void skip_rows(Network *n, int64_t first) {
+    for (int64_t i = 0; i < n->inputs; i++) {
+        if (n->shared[i]) continue;
+        n->x[i] += first * n->input_size[i];
+        if (n->of_x[i]) n->of_x[i] += first * n->input_size[i];
+    }
+    for (int64_t l = 0; l < n->layers; l++) {
+        n->value[l] += first * n->size[l];
+        if (n->grad[l]) n->grad[l] += first * n->size[l];
+    }
+}
+
+static Step part_of(const Step *s, int64_t first, int64_t last) {
+    Step part = *s;
+    int64_t classes = s->expert.size[s->expert.layers - 1];
+#define SKIP(field, width)                                                                                             \
+    if (part.field) part.field += first * (width)
+    SKIP(position, 1);
+    SKIP(exponential, s->children);
+    SKIP(relaxed, s->children);
+    SKIP(evidence, classes);
+    SKIP(choice, 1);
+    SKIP(arrived, 1);
+    SKIP(of_evidence, classes);
+    SKIP(of_logits, s->children);
+    SKIP(of_relaxed, s->children);
+#undef SKIP
+    skip_rows(&part.router, first), skip_rows(&part.expert, first);
+    part.rows = last - first;
+    return part;
 }
 
 static void choose(const Step *s) {
@@ -117,13 +163,15 @@ static void choose(const Step *s) {
                 for (int64_t c = 0; c < width; c++)
                     if (missing[c]) z[c] = -INFINITY;
             }
-            for (int64_t c = 0; c < width; c++) {
-                scores[c] = z[c];
-                if (s->exponential) scores[c] -= logf(s->exponential[r * width + c]);
-                scores[c] /= (float)s->tau;
-                if (scores[c] > scores[best]) best = c;
-            }
-            if (s->relaxed) {
+            if (!s->relaxed) {
+                for (int64_t c = 1; c < width; c++) best = z[c] > z[best] ? c : best;
+            } else {
+                for (int64_t c = 0; c < width; c++) {
+                    scores[c] = z[c];
+                    if (s->exponential) scores[c] -= logf(s->exponential[r * width + c]);
+                    scores[c] /= (float)s->tau;
+                    if (scores[c] > scores[best]) best = c;
+                }
                 float total = 0, *pi = s->relaxed + r * width;
                 for (int64_t c = 0; c < width; c++) total += pi[c] = expf(scores[c] - scores[best]);
                 for (int64_t c = 0; c < width; c++) pi[c] /= total;
@@ -136,25 +184,31 @@ static void choose(const Step *s) {
 
 int64_t nbsr_size_of_step(void) { return sizeof(Step); }
 
-void nbsr_step(Step *s) {
+static void step(const Step *s) {
     if (s->router.layers) {
-        if (!s->sorted) sort(s->position, s->slot_of_node, s->rows, &s->router);
-        run(&s->router);
+        Groups here = sort(s->position, s->slot_of_node, s->rows, s->router.slots);
+        run(&s->router, here);
+        forget(here);
     }
     choose(s);
-    sort(s->arrived, 0, s->rows, &s->expert);
-    run(&s->expert);
+    Groups below = sort(s->arrived, 0, s->rows, s->expert.slots);
+    run(&s->expert, below);
+    forget(below);
     const float *z = s->expert.value[s->expert.layers - 1];
-    int64_t width = s->expert.size[s->expert.layers - 1];
-#pragma omp parallel for schedule(static) if (s->rows * width > WORTH_A_PASS)
-    for (int64_t r = 0; r < s->rows; r++) {
-        const float *from = z + r * width;
-        float *to = s->evidence + r * width;
-        switch (s->activation) {
-        case SOFTPLUS: softplus(from, to, width, s->smallest); break;
-        case SIGMOID: bounded_sigmoid(from, to, width, s->limit, s->smallest); break;
-        default: clamped_exp(from, to, width, s->limit);
-        }
+    int64_t width = s->expert.size[s->expert.layers - 1], count = s->rows * width;
+    switch (s->activation) {
+    case SOFTPLUS: softplus(z, s->evidence, count, s->smallest); break;
+    case SIGMOID: bounded_sigmoid(z, s->evidence, count, s->limit, s->smallest); break;
+    default: clamped_exp(z, s->evidence, count, s->limit);
+    }
+}
+
+void nbsr_step(const Step *s) {
+#pragma omp parallel if (s->rows * (macs(&s->router) + macs(&s->expert)) > WORTH_A_TEAM)
+    {
+        int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
+        Step mine = part_of(s, s->rows * me / team, s->rows * (me + 1) / team);
+        if (mine.rows) step(&mine);
     }
 }
 
@@ -184,23 +238,39 @@ static void logits_gradient(const Step *s, float *of_logits) {
     }
 }
 
-void nbsr_step_gradient(Step *s) {
+static void step_back(const Step *s) {
     if (s->of_evidence) {
-        int64_t width = s->expert.size[s->expert.layers - 1];
-        const float *z = s->expert.value[s->expert.layers - 1];
-        float *of_z = malloc(s->rows * width * sizeof(float) + 1);
-#pragma omp parallel for schedule(static) if (s->rows * width > WORTH_A_PASS)
-        for (int64_t r = 0; r < s->rows; r++) {
-            int64_t at = r * width;
-            slope(s->activation, s->of_evidence + at, z + at, s->evidence + at, of_z + at, width, s->limit);
-        }
-        differentiate(&s->expert, of_z, 0);
-        free(of_z);
+        Groups below = sort(s->arrived, 0, s->rows, s->expert.slots);
+        int64_t last = s->expert.layers - 1, count = s->rows * s->expert.size[last];
+        slope(s->activation, s->of_evidence, s->expert.value[last], s->evidence, s->expert.grad[last], count, s->limit);
+        trace_back(&s->expert, below, 0);
+        forget(below);
     }
-    if (s->router.layers && (s->of_logits || s->of_relaxed || s->taught)) {
-        float *of_logits = malloc(s->rows * s->children * sizeof(float) + 1);
-        logits_gradient(s, of_logits);
-        differentiate(&s->router, of_logits, s->of_evidence != 0);
-        free(of_logits);
+    if (s->asked) {
+        Groups here = sort(s->position, s->slot_of_node, s->rows, s->router.slots);
+        logits_gradient(s, s->router.grad[s->router.layers - 1]);
+        trace_back(&s->router, here, s->of_evidence != 0);
+        forget(here);
     }
+}
+
+static void make_room(Network *n, int64_t rows) {
+    for (int64_t l = 0; l < n->layers; l++) n->grad[l] = malloc(rows * n->size[l] * sizeof(float) + 1);
+}
+
+void nbsr_step_gradient(Step *s) {
+    Groups here = {0}, below = sort(s->arrived, 0, s->rows, s->expert.slots);
+    if (s->asked) here = sort(s->position, s->slot_of_node, s->rows, s->router.slots);
+    make_room(&s->router, s->rows), make_room(&s->expert, s->rows);
+#pragma omp parallel if (s->rows * (macs(&s->router) + macs(&s->expert)) > WORTH_A_TEAM)
+    {
+        int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
+        Step mine = part_of(s, s->rows * me / team, s->rows * (me + 1) / team);
+        if (mine.rows) step_back(&mine);
+#pragma omp barrier
+        if (s->of_evidence) learn(&s->expert, below);
+        if (s->asked) learn(&s->router, here);
+    }
+    for (int64_t l = 0; l < MOST_LAYERS; l++) free(s->router.grad[l]), free(s->expert.grad[l]);
+    forget(here), forget(below);
 }

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nbsr_core.native.level import CompiledLevel, Found, Sorted
+from nbsr_core.native.level import CompiledLevel, Found
 
 if TYPE_CHECKING:
     from nbsr_core.routing import RoutingMode
@@ -23,7 +23,6 @@ def run_compiled(
     level: CompiledLevel,
     inputs: list[Tensor],
     position: Int[Tensor, " b"],
-    rows: Sorted | None,
     mode: RoutingMode,
     tau: float,
     siblings: Siblings | None,
@@ -31,10 +30,10 @@ def run_compiled(
     """Evidence, logits and relaxed choice, differentiable where gradients are wanted, and what else was found."""
     parameters = level.parameters()
     if torch.is_grad_enabled():
-        held = _Held(level, len(inputs), position, rows, mode, tau, siblings)
+        held = _Held(level, len(inputs), position, mode, tau, siblings)
         evidence, logits, relaxed = _CompiledStep.apply(held, *inputs, *parameters)
         return evidence, logits, relaxed, held.found
-    found = level.run(inputs, parameters, position, rows, mode, tau)
+    found = level.run(inputs, parameters, position, mode, tau)
     return found.evidence, found.logits, found.relaxed, found
 
 
@@ -45,7 +44,6 @@ class _Held:
     level: CompiledLevel
     inputs: int
     position: Tensor
-    rows: Sorted | None
     mode: RoutingMode
     tau: float
     siblings: Siblings | None
@@ -58,7 +56,7 @@ class _CompiledStep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, held: _Held, *tensors: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         inputs, parameters = list(tensors[: held.inputs]), tensors[held.inputs :]
-        found = held.found = held.level.run(inputs, parameters, held.position, held.rows, held.mode, held.tau)
+        found = held.found = held.level.run(inputs, parameters, held.position, held.mode, held.tau)
         taught = found.relaxed is not None and held.level.router is not None
         of_siblings = held.siblings(inputs[0], held.position) if taught and held.siblings is not None else None
         ctx.save_for_backward(*tensors, found.evidence, found.relaxed, of_siblings)
