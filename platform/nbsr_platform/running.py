@@ -183,15 +183,10 @@ def run(
             """Once, and only if there is anything to run."""
             session.enter_context(ray_session(address))
 
-        def trials_ended() -> None:
-            """Of the last study: Ray is ended while its pictures, models and report are made."""
-            if len(parts) == len(studies):
-                aside.submit(session.close)
-
         for study in studies:
             part = StudyRun(study, "")
             parts.append(part)
-            _run_one(part, place, tracker, search_storage, console, start_ray, trials_ended)
+            _run_one(part, place, tracker, search_storage, console, start_ray)
     result = RunResult(what.name, tracker.result().public_uri, place.report(what.name), parts)
     if isinstance(what, Collection):
         write_report(result.report, [part.material for part in parts], result.name)
@@ -205,7 +200,6 @@ def _run_one(
     search_storage: str | None,
     console: Console,
     start_ray: Callable[[], None],
-    trials_ended: Callable[[], None],
 ) -> None:
     study, outcome = part.study, part.outcome
     fingerprint, store = data_fingerprint(study), ResultStore(home.trials)
@@ -256,7 +250,6 @@ def _run_one(
                 again = feed.repeats(trial for trial, _ in outcome.finished.values())
                 if again:
                     work_through(again, f"{study.name}, Pareto set with further seeds", part.repeats)
-        trials_ended()
         for trial, result in outcome.finished.values():
             if trial.proposal in part.pareto:
                 tracker.record_member(part.run_id, trial, result, store)
