@@ -21,14 +21,12 @@ static int omp_get_thread_num(void) { return 0; }
 enum { ROWS = 6, WIDTH = 16, DEPTH = 256 };
 #define UNROLL _Pragma("GCC unroll 8")
 #define LESS(a, b) ((a) < (b) ? (a) : (b))
-#define MORE(a, b) ((a) > (b) ? (a) : (b))
 
 typedef const int32_t *Index;
 typedef struct {
     Index order, starts;
     int64_t slots;
 } Groups;
-
 
 /* out[r][c] = sum over t of a[r][t] * panel[t][c] */
 INLINE void tile(const int rows, int64_t depth, const float *const *a, const float *panel, float out[ROWS][WIDTH]) {
