@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from nbsr_core.errors import InputError
 from nbsr_core.metrics import PROBABILITY_FLOOR, checked_labels
+from nbsr_core.native import calibrated_rows
 
 CONCENTRATION_FLOOR = 1e-18
 """Smallest calibrated alpha_k: always a Dirichlet, and trigamma ~ 1/alpha^2 stays finite in float32."""
@@ -36,13 +37,22 @@ def calibrated(
     """
     if alpha.numel() == 0:  # every sample has left the batch
         return alpha
-    lowest, highest = (bound.item() for bound in alpha.detach().aminmax())
-    if not 0 < lowest <= highest < inf:  # false for NaN too
-        raise InputError(f"alpha runs from {lowest:.4g} to {highest:.4g}; finite and above 0 expected")
     temperature = torch.as_tensor(temperature, dtype=alpha.dtype, device=alpha.device)
     coldest, hottest = (bound.item() for bound in temperature.detach().aminmax())
     if not 0 < coldest <= hottest < inf:
         raise InputError(f"temperature is {temperature.tolist()}; finite and above 0 expected")
+    if alpha.ndim == 2 and temperature.ndim < 2:
+        found = calibrated_rows(alpha, temperature.reshape(-1), CONCENTRATION_FLOOR, _calibrated)
+        if found is not None:
+            return found
+    return _calibrated(alpha, temperature)
+
+
+def _calibrated(alpha: Float[Tensor, "*batch K"], temperature: Float[Tensor, "*#batch"]) -> Float[Tensor, "*batch K"]:
+    """The same in torch."""
+    lowest, highest = (bound.item() for bound in alpha.detach().aminmax())
+    if not 0 < lowest <= highest < inf:  # false for NaN too
+        raise InputError(f"alpha runs from {lowest:.4g} to {highest:.4g}; finite and above 0 expected")
     tiny = torch.finfo(alpha.dtype).tiny
     # Relative to the largest: its log is exactly 0, so rounding lets none pass it. Softmax drops the factor.
     relative = alpha / alpha.detach().amax(-1, keepdim=True)

@@ -15,6 +15,7 @@ fewer features than dimensions it is mostly the plain distance, with many it is 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nbsr_core.errors import InputError, NotFittedError
+from nbsr_core.native import distances
 
 FEWEST_FEATURES = 20
 FOLDS = 5
@@ -169,7 +171,9 @@ class DensityFactor(nn.Module):
         if not self.fitted:
             raise NotFittedError("the density factor was not fitted: call model.fit_density(features) first")
         self._check("features", h, 0)
-        return self._distance(self._place(h), mean)
+        placed = self._place(h)
+        found = distances(placed, self.centre, self.whitening, self.means, mean, partial(self._distance, mean=mean))
+        return self._distance(placed, mean) if found is None else found
 
     def forward(self, h: Float[Tensor, "N d"]) -> Float[Tensor, " N"]:
         """The factor on all evidence, in [floor, 1]."""

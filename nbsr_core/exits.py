@@ -13,7 +13,7 @@ from torch import Tensor
 from nbsr_core import dirichlet
 from nbsr_core._checks import number
 from nbsr_core.errors import InputError
-from nbsr_core.native.build import library
+from nbsr_core.native import marginals
 
 
 def check_eta(eta: float | None) -> float | None:
@@ -92,14 +92,10 @@ class Prediction:
     @cached_property
     def _marginals(self) -> tuple[Float[Tensor, "B K"], Int[Tensor, " B"]]:
         """Probabilities and labels in one pass, since whoever wants one mostly wants the other."""
-        alpha, plain = self.alpha, self.alpha.device.type == "cpu" and self.alpha.dtype == torch.float32
-        compiled = library() if plain and not alpha.requires_grad else None
-        if compiled is None:
-            return alpha / alpha.sum(-1, keepdim=True), alpha.max(-1).indices  # faster than argmax
-        alpha = alpha.contiguous()
-        probs, label = torch.empty_like(alpha), torch.empty(len(alpha), dtype=torch.int64)
-        compiled.nbsr_marginals(alpha.data_ptr(), *alpha.shape, probs.data_ptr(), label.data_ptr())
-        return probs, label
+        found = marginals(self.alpha)
+        if found is not None:
+            return found
+        return self.alpha / self.alpha.sum(-1, keepdim=True), self.alpha.max(-1).indices  # faster than argmax
 
     def __len__(self) -> int:
         return self.depth.shape[0]

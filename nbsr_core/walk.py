@@ -6,16 +6,19 @@ All three move a batch level by level. The first two take the same steps (`nbsr_
 from __future__ import annotations
 
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nbsr_core._screening import below
+from nbsr_core._screening import below, exit_test
 from nbsr_core.arranged import Arranged
+from nbsr_core.calibration import CONCENTRATION_FLOOR
 from nbsr_core.exits import Prediction, Stop, conclude
 from nbsr_core.layout import Layout
+from nbsr_core.native import walk_compiled
 from nbsr_core.routing import RoutingMode
 from nbsr_core.step import take_step
 from nbsr_core.trace import BeliefTrace, Step
@@ -102,6 +105,57 @@ def stopping_walk(
     scale: Float[Tensor, " B"] | None,
 ) -> Prediction:
     """Walk that stops: samples below eta leave the batch. Entropy is computed only where an exit is possible."""
+    if not torch.is_grad_enabled() and is_compiled(model, h) and (eta is None or isfinite(eta)):
+        found = _compiled_walk(model, h, side, eta, max_vacuity, scale)
+        if found is not None:
+            return found
+    return _stepwise_walk(model, h, side, eta, max_vacuity, scale)
+
+
+def _compiled_walk(
+    model: NBSR,
+    h: Float[Tensor, "B d"],
+    side: Float[Tensor, "B s"] | None,
+    eta: float | None,
+    max_vacuity: float | None,
+    scale: Float[Tensor, " B"] | None,
+) -> Prediction | None:
+    """The same in one call; None where a belief is none, which steps will find out about."""
+    prior, spec = model.prior.to(h.dtype), model.router_spec
+    sight = None if spec.belief == "none" else spec.belief
+    found = walk_compiled(
+        [level.compiled for level in model.levels if level.compiled is not None],
+        h,
+        side,
+        scale,
+        prior,
+        None if sight is None else spec.describe(prior),
+        sight,
+        [nodes.start for nodes in model.graph.levels[1:]],
+        None if eta is None else exit_test(eta, model.num_classes),
+        model.calibration.temperature if _calibrates(model) else None,
+        CONCENTRATION_FLOOR,
+    )
+    if found is None:
+        return None
+    stops = [Stop(None, found.alpha, found.node, found.depth)]
+    if found.unclear is not None:
+        rows = found.unclear.nonzero().squeeze(1)
+        again = (None if x is None else x.index_select(0, rows) for x in (side, scale))
+        exact = _stepwise_walk(model, h.index_select(0, rows), next(again), eta, max_vacuity, next(again))
+        stops.append(Stop(rows, exact.alpha, exact.node, exact.depth))
+    return conclude(stops, float(model.prior.sum()), max_vacuity)
+
+
+def _stepwise_walk(
+    model: NBSR,
+    h: Float[Tensor, "B d"],
+    side: Float[Tensor, "B s"] | None,
+    eta: float | None,
+    max_vacuity: float | None,
+    scale: Float[Tensor, " B"] | None,
+) -> Prediction:
+    """`stopping_walk`, step by step."""
     alpha, position = model.prior.to(h.dtype).unsqueeze(0), h.new_zeros(h.shape[0], dtype=torch.int64)
     arranged: Arranged | None = None
     row: Tensor | None = None  # who still walks; None for everybody

@@ -1,4 +1,4 @@
-"""Compile `step.c` once for this machine, and load it.
+"""Compile `walk.c` once for this machine, and load it.
 
 The library is made for the very processor it runs on, so it is compiled where it is used rather than shipped. It is
 kept in the user's cache folder under a name that tells source, compiler and processor: another one of any of them makes
@@ -20,8 +20,8 @@ from pathlib import Path
 import torch  # noqa: F401  (its OpenMP must be loaded first: the library is to use the same threads)
 
 SWITCH = "NBSR_NATIVE"
-SOURCE = Path(__file__).with_name("step.c")
-HEADERS = tuple(SOURCE.with_name(name) for name in ("activations.h", "beliefs.h", "products.h"))
+SOURCE = Path(__file__).with_name("walk.c")
+HEADERS = tuple(SOURCE.with_name(name) for name in ("activations.h", "beliefs.h", "products.h", "step.h"))
 # The first that the compiler understands: not every one knows its processor's name or OpenMP.
 FLAGS = (("-march=native", "-fopenmp"), ("-march=native",), ())
 COMPILE_SECONDS = 120
@@ -33,15 +33,18 @@ class Unavailable(Exception):  # noqa: N818  (not an error: a state of the machi
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled level, or None where there is none."""
+    """The compiled functions, or None where there is none."""
     try:
         found = ctypes.CDLL(str(_built()))
     except (Unavailable, OSError):
         return None
     address, size, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
     found.nbsr_step.argtypes = found.nbsr_step_gradient.argtypes = [address]
-    found.nbsr_below.argtypes = [address, size, size, address, address, size, real, real, address]
-    found.nbsr_below.restype = size
+    found.nbsr_walk.argtypes = [address]
+    found.nbsr_below.argtypes = [address, size, size, address, address]
+    found.nbsr_calibrate.argtypes = [address, size, size, address, size, real, address]
+    found.nbsr_walk.restype = found.nbsr_below.restype = found.nbsr_calibrate.restype = size
+    found.nbsr_distances.argtypes = [address, size, size, address, address, address, size, address, address]
     found.nbsr_marginals.argtypes = [address, size, size, address, address]
     return found
 
@@ -73,7 +76,7 @@ def _located() -> tuple[str, Path]:
     if compiler is None:
         raise Unavailable("no C compiler (cc, gcc or clang) was found")
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nbsr"
-    return compiler, folder / f"step-{_fingerprint(compiler)}.so"
+    return compiler, folder / f"walk-{_fingerprint(compiler)}.so"
 
 
 def _built() -> Path:
@@ -105,7 +108,7 @@ def _fingerprint(compiler: str) -> str:
 def _compile(compiler: str, to: Path) -> None:
     said = ""
     for flags in FLAGS:
-        command = [compiler, "-O3", *flags, "-shared", "-fPIC", str(SOURCE), "-o", str(to), "-lm"]
+        command = [compiler, "-O3", "-ffp-contract=off", *flags, "-shared", "-fPIC", str(SOURCE), "-o", str(to), "-lm"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""One level of a walk in compiled code: `step.c` on the tensors of its routers and experts."""
+"""One level of a walk in compiled code: `step.h` on the tensors of its routers and experts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from nbsr_core.routers import LevelRouters
     from nbsr_core.routing import RoutingMode
 
-MOST_INPUTS, MOST_LAYERS = 3, 8  # as in step.c
+MOST_INPUTS, MOST_LAYERS = 3, 8  # as in step.h
 # A map beyond no longer fits into a processor's caches: products that cut it into blocks are faster then.
 MOST_MACS, LONGEST_SIDE = 65_536, 4096
-ACTIVATIONS = ("softplus", "sigmoid", "exp")  # numbered as in step.c
+ACTIVATIONS = ("softplus", "sigmoid", "exp")  # numbered as in activations.h
 
-_Address, _Size, _Real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+_Address, _Size = ctypes.c_void_p, ctypes.c_int64
 _Addresses, _Layers = _Address * MOST_INPUTS, _Address * MOST_LAYERS
 
 
@@ -43,10 +43,17 @@ class _Network(ctypes.Structure):
     )
 
 
-class _Step(ctypes.Structure):
+class _Evidence(ctypes.Structure):
+    _fields_ = (("kind", _Size), *((name, ctypes.c_float) for name in ("limit", "smallest")))
+
+
+class StepCall(ctypes.Structure):
+    """`Step` of step.h."""
+
     _fields_ = (
-        *((name, _Size) for name in ("rows", "children", "activation")),
-        *((name, _Real) for name in ("tau", "limit", "smallest")),
+        *((name, _Size) for name in ("rows", "children")),
+        ("tau", ctypes.c_double),
+        ("activation", _Evidence),
         *((name, _Address) for name in ("position", "slot_of_node", "child_position", "missing", "exponential")),
         *((name, _Address) for name in ("relaxed", "evidence", "choice", "arrived")),
         ("router", _Network),
@@ -57,7 +64,7 @@ class _Step(ctypes.Structure):
 
 
 class _Bank:
-    """A bank of networks as `step.c` wants it: sizes once, addresses at every call."""
+    """A bank of networks as `step.h` wants it: sizes once, addresses at every call."""
 
     def __init__(self, first: Sequence[Any], rest: Sequence[Any]) -> None:
         self.maps = [stack._parameters for stack in (*first, *rest)]  # looked up there: a parameter may be replaced
@@ -112,7 +119,7 @@ class Found:
     relaxed: Float[Tensor, "b children"] | None
     choice: Int[Tensor, " b"]
     arrived: Int[Tensor, " b"]
-    call: _Step
+    call: StepCall
     kept: list[Any]
 
 
@@ -125,10 +132,10 @@ class CompiledLevel:
     def __init__(self, routers: LevelRouters, router: _Bank | None, experts: LevelExperts, expert: _Bank) -> None:
         self.routers, self.experts, self.router, self.expert = routers, experts, router, expert
         self.spec = experts.banks[0].spec
-        call = _Step(children=routers.num_children, smallest=self.spec.smallest)
-        call.activation = ACTIVATIONS.index(self.spec.activation)
-        limit = self.spec.limit
-        call.limit = 0.0 if limit is None else math.log(limit) if self.spec.activation == "exp" else limit
+        spec = self.spec
+        limit = 0.0 if spec.limit is None else math.log(spec.limit) if spec.activation == "exp" else spec.limit
+        call = StepCall(children=routers.num_children)
+        call.activation = _Evidence(ACTIVATIONS.index(spec.activation), limit, spec.smallest)
         expert.describe(call.expert)
         if router is not None:
             router.describe(call.router)
@@ -154,6 +161,25 @@ class CompiledLevel:
         """What is learned here: the routers' part, then the experts'."""
         return [*(self.router.parameters() if self.router is not None else ()), *self.expert.parameters()]
 
+    def addressed(self, parameters: Sequence[Tensor]) -> tuple[StepCall, list[Any]]:
+        """A call that knows where all parameters and tables are, and what must be held meanwhile."""
+        parameters = [tensor.contiguous() for tensor in parameters]
+        call, routers = StepCall.from_buffer_copy(self.template), self.routers
+        kept: list[Any] = [parameters, routers.child_position]
+        call.child_position, taken = _at(routers.child_position), 0
+        if self.router is not None:
+            network = call.router
+            taken = self.router.place((network.first, network.weight, network.bias), parameters)
+            if not routers.all_inner:
+                kept.append(routers.slot_of_node)
+                call.slot_of_node = _at(routers.slot_of_node)
+            if routers.uneven:
+                kept.append(routers.missing)
+                call.missing = _at(routers.missing)
+        network = call.expert
+        self.expert.place((network.first, network.weight, network.bias), parameters[taken:])
+        return call, kept
+
     def run(
         self,
         inputs: list[Tensor],
@@ -164,28 +190,20 @@ class CompiledLevel:
     ) -> Found:
         """One level down. `inputs` are h and whatever else the routers see."""
         inputs = [x.contiguous() for x in inputs]
-        parameters = [tensor.contiguous() for tensor in parameters]
         position = position.contiguous()
         h, batch = inputs[0], inputs[0].shape[0]
-        call = _Step.from_buffer_copy(self.template)
+        call, kept = self.addressed(parameters)
         call.rows, call.tau = batch, tau
         call.position = _at(position) if self.routers.size > 1 else None
-        kept: list[Any] = [inputs, parameters, position]
-        taken, relaxed = 0, None
+        kept += [inputs, position]
+        relaxed = None
         if self.router is not None:
             network = call.router
-            taken = self.router.place((network.first, network.weight, network.bias), parameters)
             addresses, shared = network.x, network.shared
             for index, x in enumerate(inputs):
                 addresses[index], shared[index] = x.data_ptr(), x.shape[0] != batch
             values = _values(self.router, h, network)
             logits = values[-1]
-            if not self.routers.all_inner:
-                kept.append(self.routers.slot_of_node)
-                call.slot_of_node = _at(kept[-1])
-            if self.routers.uneven:
-                kept.append(self.routers.missing)
-                call.missing = _at(kept[-1])
             if mode != "argmax":
                 relaxed = torch.empty_like(logits)
                 call.relaxed = _at(relaxed)
@@ -197,11 +215,7 @@ class CompiledLevel:
         else:
             logits = h.new_zeros(batch, 1)
             relaxed = None if mode == "argmax" else h.new_ones(batch, 1)
-        child_position = self.routers.child_position
-        call.child_position = _at(child_position)
-        kept.append(child_position)
         network = call.expert
-        self.expert.place((network.first, network.weight, network.bias), parameters[taken:])
         network.x[0] = h.data_ptr()
         values = _values(self.expert, h, network)
         evidence = torch.empty_like(values[-1])
@@ -215,7 +229,7 @@ class CompiledLevel:
 
     def differentiate(
         self,
-        call: _Step,
+        call: StepCall,
         evidence: Tensor,
         relaxed: Tensor | None,
         inputs: Sequence[Tensor],
@@ -230,7 +244,7 @@ class CompiledLevel:
 
         Evidence and relaxed choice are those of the step, wherever autograd has kept them.
         """
-        call = _Step.from_buffer_copy(call)
+        call = StepCall.from_buffer_copy(call)
         call.evidence, call.relaxed = _at(evidence), _at(relaxed)
         given = [None if grad is None else grad.contiguous() for grad in (of_evidence, of_logits, of_relaxed)]
         call.of_evidence, call.of_logits, call.of_relaxed = map(_at, given)

@@ -28,16 +28,17 @@ typedef struct {
     int64_t slots;
 } Groups;
 
-/* out[r][c] = sum over t of a[r][t] * panel[t][c] */
-INLINE void tile(const int rows, int64_t depth, const float *const *a, const float *panel, float out[ROWS][WIDTH]) {
+/* out[r][c] = sum over t of a[r][t] * panel[t][c]; only the left half if the right one is empty */
+INLINE void tile(const int rows, const int whole, int64_t depth, const float *const *a, const float *panel,
+                 float out[ROWS][WIDTH]) {
     vec sum[ROWS][2];
     UNROLL for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
     for (int64_t t = 0; t < depth; t++, panel += WIDTH) {
-        vec left = load(panel), right = load(panel + LANES);
+        vec left = load(panel), right = whole ? load(panel + LANES) : left;
         UNROLL for (int r = 0; r < rows; r++) {
-            float factor = a[r][t];
-            sum[r][0] += factor * left;
-            sum[r][1] += factor * right;
+            vec factor = all(a[r][t]);
+            sum[r][0] = fused(factor, left, sum[r][0]);
+            if (whole) sum[r][1] = fused(factor, right, sum[r][1]);
         }
     }
     UNROLL for (int r = 0; r < rows; r++) store(out[r], sum[r][0]), store(out[r] + LANES, sum[r][1]);
@@ -52,8 +53,8 @@ INLINE void outer_tile(const int outs, Index order, int64_t first, int64_t depth
         const float *factor = grad + (int64_t)order[first + t] * stride;
         vec left = load(panel), right = load(panel + LANES);
         UNROLL for (int j = 0; j < outs; j++) {
-            sum[j][0] += factor[j] * left;
-            sum[j][1] += factor[j] * right;
+            sum[j][0] = fused(all(factor[j]), left, sum[j][0]);
+            sum[j][1] = fused(all(factor[j]), right, sum[j][1]);
         }
     }
     UNROLL for (int j = 0; j < outs; j++) store(out[j], sum[j][0]), store(out[j] + LANES, sum[j][1]);
@@ -70,9 +71,13 @@ INLINE void outer_tile(const int outs, Index order, int64_t first, int64_t depth
     default: CALL(1);                                                                                                  \
     }
 
-static void tiles(int rows, int64_t depth, const float *const *a, const float *panel, float out[ROWS][WIDTH]) {
-#define CALL(n) tile(n, depth, a, panel, out)
-    WITH_CONSTANT(rows, CALL)
+static void tiles(int rows, int64_t width, int64_t depth, const float *const *a, const float *panel,
+                  float out[ROWS][WIDTH]) {
+#define CALL(n) tile(n, 1, depth, a, panel, out)
+#define HALF(n) tile(n, 0, depth, a, panel, out)
+    if (width > LANES) WITH_CONSTANT(rows, CALL)
+    else WITH_CONSTANT(rows, HALF)
+#undef HALF
 #undef CALL
 }
 
@@ -150,7 +155,7 @@ static void products(Groups g, int64_t depth, int64_t outs, const float *x, cons
                 const float *a[ROWS];
                 float out[ROWS][WIDTH];
                 for (int r = 0; r < rows; r++) a[r] = x + (int64_t)g.order[i + r] * depth;
-                tiles(rows, depth, a, panel, out);
+                tiles(rows, width, depth, a, panel, out);
                 for (int r = 0; r < rows; r++) {
                     int64_t at = (int64_t)g.order[i + r] * outs + j;
                     const float *active = finish.active ? finish.active + at : 0;

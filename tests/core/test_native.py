@@ -263,7 +263,7 @@ def test_structures_have_the_size_that_compiled_code_expects() -> None:
     found = build.library()
     assert found is not None
     found.nbsr_size_of_step.restype = ctypes.c_int64
-    assert found.nbsr_size_of_step() == ctypes.sizeof(level._Step)
+    assert found.nbsr_size_of_step() == ctypes.sizeof(level.StepCall)
 
 
 def test_large_and_mixed_levels_are_left_to_torch() -> None:

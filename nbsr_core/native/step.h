@@ -4,14 +4,13 @@
  * routers and experts, the calls between the products cost more than the products. Each thread takes its own rows all the
  * way, so that threads wait for each other once a level: only gradients of weights are sums over all rows.
  */
+#pragma once
 #include "activations.h"
-#include "beliefs.h"
 #include "products.h"
 #include <stdlib.h>
 
 enum { MOST_INPUTS = 3, MOST_LAYERS = 8 };
 enum { WORTH_A_TEAM = 400000 }; /* multiply-adds; fewer are done before a second thread has woken up */
-enum Activation { SOFTPLUS, SIGMOID, EXP };
 
 /* A bank of ReLU networks: several inputs, each with its own first map, are added up before the first ReLU. */
 typedef struct {
@@ -25,8 +24,9 @@ typedef struct {
 } Network;
 
 typedef struct {
-    int64_t rows, children, activation;
-    double tau, limit, smallest;
+    int64_t rows, children;
+    double tau;
+    Evidence activation;
     const int64_t *position, *slot_of_node, *child_position;
     const uint8_t *missing;
     const float *exponential; /* draws of an exponential variable, whose -log is Gumbel's; none for the best child */
@@ -44,13 +44,21 @@ static int64_t macs(const Network *n) {
     return sum;
 }
 
+/* Rows under way: `row` lists them, all `count` in order unless it does. */
+typedef struct {
+    const int32_t *row;
+    int64_t count;
+} Rows;
+#define EACH_ROW(rows, r) for (int64_t each = 0, r; each < (rows).count && (r = ROW(rows, each), 1); each++)
+#define ROW(rows, i) ((rows).row ? (rows).row[i] : (i))
+
 /* Counting sort: rows by slot, in their own order within a slot. */
-static Groups sort(const int64_t *position, const int64_t *slot_of_node, int64_t rows, int64_t slots) {
-    int32_t *order = malloc(rows * sizeof *order + 1), *starts = calloc(slots + 1, sizeof *starts);
+static Groups sort(Rows rows, const int64_t *position, const int64_t *slot_of_node, int64_t slots) {
+    int32_t *order = malloc(rows.count * sizeof *order + 1), *starts = calloc(slots + 1, sizeof *starts);
 #define SLOT(r) (!position ? 0 : slot_of_node ? slot_of_node[position[r]] : position[r])
-    for (int64_t r = 0; r < rows; r++) starts[SLOT(r) + 1]++;
+    EACH_ROW(rows, r) starts[SLOT(r) + 1]++;
     for (int64_t s = 0; s < slots; s++) starts[s + 1] += starts[s];
-    for (int64_t r = 0; r < rows; r++) order[starts[SLOT(r)]++] = (int32_t)r;
+    EACH_ROW(rows, r) order[starts[SLOT(r)]++] = (int32_t)r;
     for (int64_t s = slots; s > 0; s--) starts[s] = starts[s - 1];
     starts[0] = 0;
 #undef SLOT
@@ -151,10 +159,10 @@ static Step part_of(const Step *s, int64_t first, int64_t last) {
     return part;
 }
 
-static void choose(const Step *s) {
+static void choose(const Step *s, Rows rows) {
     int64_t width = s->children;
     float *logits = s->router.layers ? s->router.value[s->router.layers - 1] : 0;
-    for (int64_t r = 0; r < s->rows; r++) {
+    EACH_ROW(rows, r) {
         int64_t at = s->position ? s->position[r] : 0, best = 0;
         if (logits) {
             float *z = logits + r * width, scores[width];
@@ -182,33 +190,30 @@ static void choose(const Step *s) {
     }
 }
 
-int64_t nbsr_size_of_step(void) { return sizeof(Step); }
-
-static void step(const Step *s) {
+static void step(const Step *s, Rows rows) {
     if (s->router.layers) {
-        Groups here = sort(s->position, s->slot_of_node, s->rows, s->router.slots);
+        Groups here = sort(rows, s->position, s->slot_of_node, s->router.slots);
         run(&s->router, here);
         forget(here);
     }
-    choose(s);
-    Groups below = sort(s->arrived, 0, s->rows, s->expert.slots);
+    choose(s, rows);
+    Groups below = sort(rows, s->arrived, 0, s->expert.slots);
     run(&s->expert, below);
     forget(below);
+    int64_t width = s->expert.size[s->expert.layers - 1];
     const float *z = s->expert.value[s->expert.layers - 1];
-    int64_t width = s->expert.size[s->expert.layers - 1], count = s->rows * width;
-    switch (s->activation) {
-    case SOFTPLUS: softplus(z, s->evidence, count, s->smallest); break;
-    case SIGMOID: bounded_sigmoid(z, s->evidence, count, s->limit, s->smallest); break;
-    default: clamped_exp(z, s->evidence, count, s->limit);
-    }
+    if (!rows.row) activate(s->activation, z, s->evidence, rows.count * width);
+    else EACH_ROW(rows, r) activate(s->activation, z + r * width, s->evidence + r * width, width);
 }
+
+int64_t nbsr_size_of_step(void) { return sizeof(Step); }
 
 void nbsr_step(const Step *s) {
 #pragma omp parallel if (s->rows * (macs(&s->router) + macs(&s->expert)) > WORTH_A_TEAM)
     {
         int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
         Step mine = part_of(s, s->rows * me / team, s->rows * (me + 1) / team);
-        if (mine.rows) step(&mine);
+        if (mine.rows) step(&mine, (Rows){0, mine.rows});
     }
 }
 
@@ -240,14 +245,14 @@ static void logits_gradient(const Step *s, float *of_logits) {
 
 static void step_back(const Step *s) {
     if (s->of_evidence) {
-        Groups below = sort(s->arrived, 0, s->rows, s->expert.slots);
+        Groups below = sort((Rows){0, s->rows}, s->arrived, 0, s->expert.slots);
         int64_t last = s->expert.layers - 1, count = s->rows * s->expert.size[last];
-        slope(s->activation, s->of_evidence, s->expert.value[last], s->evidence, s->expert.grad[last], count, s->limit);
+        slope(s->activation, s->of_evidence, s->expert.value[last], s->evidence, s->expert.grad[last], count);
         trace_back(&s->expert, below, 0);
         forget(below);
     }
     if (s->asked) {
-        Groups here = sort(s->position, s->slot_of_node, s->rows, s->router.slots);
+        Groups here = sort((Rows){0, s->rows}, s->position, s->slot_of_node, s->router.slots);
         logits_gradient(s, s->router.grad[s->router.layers - 1]);
         trace_back(&s->router, here, s->of_evidence != 0);
         forget(here);
@@ -259,8 +264,8 @@ static void make_room(Network *n, int64_t rows) {
 }
 
 void nbsr_step_gradient(Step *s) {
-    Groups here = {0}, below = sort(s->arrived, 0, s->rows, s->expert.slots);
-    if (s->asked) here = sort(s->position, s->slot_of_node, s->rows, s->router.slots);
+    Groups here = {0}, below = sort((Rows){0, s->rows}, s->arrived, 0, s->expert.slots);
+    if (s->asked) here = sort((Rows){0, s->rows}, s->position, s->slot_of_node, s->router.slots);
     make_room(&s->router, s->rows), make_room(&s->expert, s->rows);
 #pragma omp parallel if (s->rows * (macs(&s->router) + macs(&s->expert)) > WORTH_A_TEAM)
     {
