@@ -97,6 +97,11 @@ class Prediction:
             return found
         return self.alpha / self.alpha.sum(-1, keepdim=True), self.alpha.max(-1).indices  # faster than argmax
 
+    def knowing(self, probs: Float[Tensor, "B K"], label: Int[Tensor, " B"]) -> Prediction:
+        """The same, where a walk has found these already."""
+        vars(self)["_marginals"] = probs, label
+        return self
+
     def __len__(self) -> int:
         return self.depth.shape[0]
 
@@ -106,7 +111,10 @@ class Prediction:
         if len(parts) == 1:
             return parts[0]
         alpha, depth, node = (torch.cat([getattr(part, name) for part in parts]) for name in ("alpha", "depth", "node"))
-        return Prediction(alpha, depth, node, parts[0].prior_weight, parts[0].max_vacuity)
+        whole = Prediction(alpha, depth, node, parts[0].prior_weight, parts[0].max_vacuity)
+        if not all("_marginals" in vars(part) for part in parts):
+            return whole
+        return whole.knowing(torch.cat([part.probs for part in parts]), torch.cat([part.label for part in parts]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -143,11 +143,17 @@ def exit_depths(
 
 
 def deciding_thresholds(entropy: Float[Tensor, "T B"]) -> Float[Tensor, " E"]:
-    """Thresholds between which nothing changes: just above each entropy that an early exit could use, and never."""
+    """Thresholds between which nothing changes: above each entropy that an early exit could use, and never.
+
+    They lie halfway to the next entropy: a sample that comes again, here or on another machine, is clear of them.
+    """
     early = entropy[:-1].flatten().double() if entropy.shape[0] > 1 else entropy.flatten().double()
     values = early.unique()
+    halfway = torch.cat([(values[:-1] + values[1:]) / 2, values[-1:]])
     if len(values) > MOST_THRESHOLDS:
         quantiles = torch.linspace(0, 1, MOST_THRESHOLDS, dtype=torch.float64, device=values.device)
-        values = values[(quantiles * (len(values) - 1)).round().long()]
-    above = torch.nextafter(values.float(), torch.tensor(float("inf"))).double()
+        chosen = (quantiles * (len(values) - 1)).round().long()
+        values, halfway = values[chosen], halfway[chosen]
+    just_above = torch.nextafter(values.float(), torch.tensor(float("inf")))
+    above = torch.maximum(halfway.float(), just_above).double()
     return torch.cat([torch.tensor([float("-inf")], dtype=torch.float64), above.cpu()])

@@ -138,13 +138,13 @@ def _compiled_walk(
     )
     if found is None:
         return None
-    stops = [Stop(None, found.alpha, found.node, found.depth)]
-    if found.unclear is not None:
-        rows = found.unclear.nonzero().squeeze(1)
-        again = (None if x is None else x.index_select(0, rows) for x in (side, scale))
-        exact = _stepwise_walk(model, h.index_select(0, rows), next(again), eta, max_vacuity, next(again))
-        stops.append(Stop(rows, exact.alpha, exact.node, exact.depth))
-    return conclude(stops, float(model.prior.sum()), max_vacuity)
+    stops, prior_weight = [Stop(None, found.alpha, found.node, found.depth)], float(model.prior.sum())
+    if found.unclear is None:
+        return conclude(stops, prior_weight, max_vacuity).knowing(found.probs, found.label)
+    rows = found.unclear.nonzero().squeeze(1)
+    again = (None if x is None else x.index_select(0, rows) for x in (side, scale))
+    exact = _stepwise_walk(model, h.index_select(0, rows), next(again), eta, max_vacuity, next(again))
+    return conclude([*stops, Stop(rows, exact.alpha, exact.node, exact.depth)], prior_weight, max_vacuity)
 
 
 def _stepwise_walk(

@@ -109,21 +109,22 @@ int64_t nbsr_calibrate(const float *alpha, int64_t rows, int64_t classes, const 
     return bad;
 }
 
-/* probs[r] = alpha[r] / sum of alpha[r], label[r] = the first of its largest */
+/* probs = alpha / sum of alpha; returns the first of the largest */
+static int64_t expect(const float *alpha, int64_t classes, float *probs) {
+    vec sums = {0}, most = all(-INFINITY);
+    OVER(classes, {
+        vec values = part(alpha + i, count); /* filled up with zeros, which are below every alpha */
+        sums += values;
+        most = where(values > most, values, most);
+    })
+    float total = sum_of(sums), largest = largest_of(most);
+    OVER(classes, put(probs + i, part(alpha + i, count) / total, count);)
+    int64_t best = 0;
+    while (best < classes - 1 && alpha[best] != largest) best++;
+    return best;
+}
+
 void nbsr_marginals(const float *alpha, int64_t rows, int64_t classes, float *probs, int64_t *label) {
 #pragma omp parallel for schedule(static) if (rows * classes > WORTH_A_PASS)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *a = alpha + r * classes;
-        vec sums = {0}, most = all(-INFINITY);
-        OVER(classes, {
-            vec values = part(a + i, count); /* filled up with zeros, which are below every alpha */
-            sums += values;
-            most = where(values > most, values, most);
-        })
-        float total = sum_of(sums), largest = largest_of(most);
-        OVER(classes, put(probs + r * classes + i, part(a + i, count) / total, count);)
-        int64_t best = 0;
-        while (best < classes - 1 && a[best] != largest) best++;
-        label[r] = best;
-    }
+    for (int64_t r = 0; r < rows; r++) label[r] = expect(alpha + r * classes, classes, probs + r * classes);
 }

@@ -19,8 +19,8 @@ typedef struct {
     const int64_t *first_node;        /* of the level below each */
     const float *temperature;         /* of each depth; none if beliefs are shown as they are */
     const float *h, *side, *scale, *prior, *described; /* `described`: how routers see the prior */
-    float *alpha;                     /* as it is shown where a row stopped */
-    int64_t *depth, *node;
+    float *alpha, *probs;             /* as they are shown where a row stopped */
+    int64_t *label, *depth, *node;
     uint8_t *unclear; /* rows that came too close to eta: the test cannot tell, and they are not done */
 } Walk;
 
@@ -102,6 +102,7 @@ static int walk_block(const Walk *w, int64_t first, int64_t rows, Room *room) {
                 continue;
             }
             w->unclear[first + r] = told == UNCLEAR;
+            w->label[first + r] = expect(shown, classes, w->probs + (first + r) * classes);
             w->depth[first + r] = l + 1;
             w->node[first + r] = w->first_node[l] + at;
         }

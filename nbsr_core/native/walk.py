@@ -29,7 +29,7 @@ class _Walk(ctypes.Structure):
         ("level", _Address),
         *((name, _Address) for name in ("inner", "first_node", "temperature")),
         *((name, _Address) for name in ("h", "side", "scale", "prior", "described")),
-        *((name, _Address) for name in ("alpha", "depth", "node", "unclear")),
+        *((name, _Address) for name in ("alpha", "probs", "label", "depth", "node", "unclear")),
     )
 
 
@@ -38,6 +38,8 @@ class Stopped:
     """Where every row stopped; `unclear` ones came too close to eta for the tables to tell, None if there are none."""
 
     alpha: Float[Tensor, "b K"]
+    probs: Float[Tensor, "b K"]
+    label: Int[Tensor, " b"]
     depth: Int[Tensor, " b"]
     node: Int[Tensor, " b"]
     unclear: Bool[Tensor, " b"] | None
@@ -79,8 +81,9 @@ def walk_compiled(
         *(None if level.routers.all_inner else level.routers.inner.data_ptr() for level in levels)
     )
     nodes = (_Size * len(levels))(*first_nodes)
-    alpha, unclear = h.new_empty(rows, classes), torch.empty(rows, dtype=torch.bool)
-    depth, node = (torch.empty(rows, dtype=torch.int64) for _ in range(2))
+    alpha, probs = (torch.empty(rows, classes) for _ in range(2))
+    label, depth, node = (torch.empty(rows, dtype=torch.int64) for _ in range(3))
+    unclear = torch.empty(rows, dtype=torch.bool)
     walk = _Walk(rows, classes, h.shape[1], 0 if side is None else side.shape[1], len(levels))
     walk.sees_belief, walk.sees_side, walk.floor = described is not None, side is not None, floor
     walk.sight = 0 if sight is None else get_args(Sight).index(sight)
@@ -89,8 +92,9 @@ def walk_compiled(
     walk.level, walk.inner, walk.first_node = (ctypes.addressof(table) for table in (calls, inner, nodes))
     addresses = [None if x is None else x.data_ptr() for x in kept]
     walk.h, walk.side, walk.scale, walk.prior, walk.described, walk.temperature = addresses
-    walk.alpha, walk.depth, walk.node, walk.unclear = (x.data_ptr() for x in (alpha, depth, node, unclear))
+    found = (alpha, probs, label, depth, node, unclear)
+    walk.alpha, walk.probs, walk.label, walk.depth, walk.node, walk.unclear = (x.data_ptr() for x in found)
     compiled = library()
     assert compiled is not None, "ask `serves` first"
     doubtful = compiled.nbsr_walk(ctypes.byref(walk))
-    return None if doubtful < 0 else Stopped(alpha, depth, node, unclear if doubtful else None)
+    return None if doubtful < 0 else Stopped(alpha, probs, label, depth, node, unclear if doubtful else None)
