@@ -8,7 +8,7 @@ of each alpha_k, less one of alpha_0:
 
 A table over the leading bits of a float32 holds both, so two passes give an estimate. How far it can be off follows
 from the size of a cell, and only rows that lie closer to the threshold are computed. Compiled code interpolates within
-a cell: its tables are a quarter as long, so that they stay in the cache, and leave less in doubt.
+a cell: its tables are half as long, and leave less in doubt.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _SMALLEST, _SMALLEST_TOTAL, _LARGEST = 2.0**-70, 1.0, 2.0**30
 # times as much and G by 1.65 K, and all negative g together are Σ max(g, 0) - G - H, where the first two make no more
 # than 0.58 K for alpha_0 >= 1. In all, an estimate is off by at most 1.05 * 2^-12 (5 K - H); H is never above 0.
 _DOUBT = 1.05 * 2.0**-12
-# Between the edges of a cell of 2^-9 a function is off by at most an eighth of its second derivative times the square
-# of the cell: for g no more than 2^-21 times 2.3 (2 + max(-g, 0)), for G 2^-21 times 2.5 K. In all, as above; and
+# Between the edges of a cell of 2^-10 a function is off by at most an eighth of its second derivative times the square
+# of the cell: for g no more than 2^-23 times 2.3 (2 + max(-g, 0)), for G 2^-23 times 2.5 K. In all, as above; and
 # compiled code adds up in float64:
-_DROPPED_WITHIN = 14
-_DOUBT_WITHIN, _ROUNDING_WITHIN = 2.5 * 2.0**-21, 2e-6
+_DROPPED_WITHIN = 13
+_DOUBT_WITHIN, _ROUNDING_WITHIN = 2.5 * 2.0**-23, 1e-6
 _ROUNDING = 1e-5  # of float32 sums and of the exact entropy itself, relative
 
 

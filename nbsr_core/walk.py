@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nbsr_core import dirichlet
 from nbsr_core._screening import below, exit_test
 from nbsr_core.arranged import Arranged
 from nbsr_core.calibration import CONCENTRATION_FLOOR
@@ -138,13 +139,19 @@ def _compiled_walk(
     )
     if found is None:
         return None
-    stops, prior_weight = [Stop(None, found.alpha, found.node, found.depth)], float(model.prior.sum())
-    if found.unclear is None:
-        return conclude(stops, prior_weight, max_vacuity).knowing(found.probs, found.label)
-    rows = found.unclear.nonzero().squeeze(1)
-    again = (None if x is None else x.index_select(0, rows) for x in (side, scale))
-    exact = _stepwise_walk(model, h.index_select(0, rows), next(again), eta, max_vacuity, next(again))
-    return conclude([*stops, Stop(rows, exact.alpha, exact.node, exact.depth)], prior_weight, max_vacuity)
+    told = [found.alpha, found.node, found.depth, found.probs, found.label]
+    if found.unclear is not None and eta is not None:
+        unclear = found.unclear.nonzero().squeeze(1)
+        is_below = dirichlet.entropy(found.alpha.index_select(0, unclear), validate_args=False) < eta
+        rows = unclear[~is_below]  # the others have stopped where they should
+        if len(rows):
+            again = [None if x is None else x.index_select(0, rows) for x in (side, scale)]
+            exact = _stepwise_walk(model, h.index_select(0, rows), again[0], eta, max_vacuity, again[1])
+            known = (exact.alpha, exact.node, exact.depth, exact.probs, exact.label)
+            for whole, part in zip(told, known, strict=True):
+                whole.index_copy_(0, rows, part)
+    alpha, node, depth, probs, label = told
+    return Prediction(alpha, depth, node, float(model.prior.sum()), max_vacuity).knowing(probs, label)
 
 
 def _stepwise_walk(

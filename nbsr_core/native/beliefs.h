@@ -21,7 +21,7 @@ typedef struct {
     float value, slope;
 } Cell;
 
-enum { DROPPED = 14, CELLS = 1 << 17 }; /* as in `_screening` */
+enum { DROPPED = 13, CELLS = 1 << 18 }; /* as in `_screening` */
 
 INLINE float look_up(const Cell *table, float value) {
     int32_t bits;
