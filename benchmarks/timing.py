@@ -26,19 +26,23 @@ def take_turns(
 ) -> dict[str, Timing]:
     """Run all contenders in turn, round after round, for `budget` seconds; the first one is the reference.
 
+    Each round begins with another one, since who comes after whom matters to caches and sleeping threads.
+
     On a machine that is busy with other things, `clock=time.thread_time` counts the CPU seconds of this thread alone.
     """
-    for run in contenders.values():
+    runs = list(contenders.values())
+    for run in runs:
         run()
         run()
     rounds: list[list[float]] = []
     until = time.perf_counter() + budget
     while len(rounds) < 7 or (time.perf_counter() < until and len(rounds) < 2000):
-        spent = []
-        for run in contenders.values():
+        spent = [0.0] * len(runs)
+        for turn in range(len(runs)):
+            index = (len(rounds) + turn) % len(runs)
             began = clock()
-            run()
-            spent.append(clock() - began)
+            runs[index]()
+            spent[index] = clock() - began
         rounds.append(spent)
     result = {}
     for index, name in enumerate(contenders):

@@ -15,7 +15,7 @@ fewer features than dimensions it is mostly the plain distance, with many it is 
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -163,21 +163,43 @@ class DensityFactor(nn.Module):
         self.centre, self.whitening = centre.to(self.threshold), whitening.to(self.threshold)
         self.means = ((means - centre) @ whitening).to(self.threshold)
 
-    def distance(self, h: Float[Tensor, "N d"], *, mean: Int[Tensor, " N"] | None = None) -> Float[Tensor, " N"]:
+    def distance(
+        self, h: Float[Tensor, "N d"], *, mean: Int[Tensor, " N"] | None = None, length: int = 1
+    ) -> Float[Tensor, " N"]:
         """Mahalanobis distance of each oracle to the nearest class mean over sqrt(d): about 1 on known data.
 
-        Where it is known whose oracle it should be, `mean` says to which mean each row is compared instead.
+        Args:
+            h: oracles, one a row.
+            mean: where it is known whose oracle each should be, to which mean it is compared instead.
+            length: rows of a sequence, in which the largest distance so far counts for those after it.
         """
+        return self._found(h, mean, length, None, lambda distance: distance)
+
+    def forward(
+        self, h: Float[Tensor, "N d"], *, mean: Int[Tensor, " N"] | None = None, length: int = 1
+    ) -> Float[Tensor, " N"]:
+        """The factor on all evidence, in [floor, 1]; arguments as for `distance`."""
+        return self._found(h, mean, length, (self.threshold, self.spread, self.floor), self.of_distance)
+
+    def _found(
+        self,
+        h: Float[Tensor, "N d"],
+        mean: Int[Tensor, " N"] | None,
+        length: int,
+        fall: tuple[Tensor, Tensor, float] | None,
+        finish: Callable[[Tensor], Tensor],
+    ) -> Float[Tensor, " N"]:
         if not self.fitted:
             raise NotFittedError("the density factor was not fitted: call model.fit_density(features) first")
         self._check("features", h, 0)
-        placed = self._place(h)
-        found = distances(placed, self.centre, self.whitening, self.means, mean, partial(self._distance, mean=mean))
-        return self._distance(placed, mean) if found is None else found
 
-    def forward(self, h: Float[Tensor, "N d"]) -> Float[Tensor, " N"]:
-        """The factor on all evidence, in [floor, 1]."""
-        return self.of_distance(self.distance(h))
+        def in_torch(features: Tensor) -> Tensor:
+            distance = self._distance(features, mean)
+            return finish(distance if length == 1 else distance.view(-1, length).cummax(1).values.flatten())
+
+        placed = self._place(h)
+        found = distances(placed, (self.centre, self.whitening, self.means), fall, mean, length, in_torch)
+        return in_torch(placed) if found is None else found
 
     def of_distance(self, distance: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
         """The factor at given distances, for those that are more than one oracle's (the farthest of a sequence)."""

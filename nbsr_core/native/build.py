@@ -44,7 +44,7 @@ def library() -> ctypes.CDLL | None:
     found.nbsr_below.argtypes = [address, size, size, address, address]
     found.nbsr_calibrate.argtypes = [address, size, size, address, size, real, address]
     found.nbsr_walk.restype = found.nbsr_below.restype = found.nbsr_calibrate.restype = size
-    found.nbsr_distances.argtypes = [address, size, size, address, address, address, size, address, address]
+    found.nbsr_density.argtypes = [address, address, size, address, size, address]
     found.nbsr_marginals.argtypes = [address, size, size, address, address]
     return found
 

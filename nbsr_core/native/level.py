@@ -140,6 +140,7 @@ class CompiledLevel:
         if router is not None:
             router.describe(call.router)
         self.template = bytes(call)  # plain, so that models can be copied and pickled
+        self.found_at: tuple[tuple[int, ...], bytes] | None = None  # addresses, and the call that they make
 
     @staticmethod
     def of(routers: LevelRouters, experts: LevelExperts) -> CompiledLevel | None:
@@ -163,22 +164,26 @@ class CompiledLevel:
 
     def addressed(self, parameters: Sequence[Tensor]) -> tuple[StepCall, list[Any]]:
         """A call that knows where all parameters and tables are, and what must be held meanwhile."""
-        parameters = [tensor.contiguous() for tensor in parameters]
+        parameters, routers = [tensor.contiguous() for tensor in parameters], self.routers
+        tables = [routers.child_position, routers.slot_of_node, routers.missing]
+        addresses = tuple([tensor.data_ptr() for tensor in (*parameters, *tables)])
+        if self.found_at is None or self.found_at[0] != addresses:
+            self.found_at = addresses, self._found_at(parameters)
+        return StepCall.from_buffer_copy(self.found_at[1]), [parameters, tables]
+
+    def _found_at(self, parameters: Sequence[Tensor]) -> bytes:
         call, routers = StepCall.from_buffer_copy(self.template), self.routers
-        kept: list[Any] = [parameters, routers.child_position]
         call.child_position, taken = _at(routers.child_position), 0
         if self.router is not None:
             network = call.router
             taken = self.router.place((network.first, network.weight, network.bias), parameters)
             if not routers.all_inner:
-                kept.append(routers.slot_of_node)
                 call.slot_of_node = _at(routers.slot_of_node)
             if routers.uneven:
-                kept.append(routers.missing)
                 call.missing = _at(routers.missing)
         network = call.expert
         self.expert.place((network.first, network.weight, network.bias), parameters[taken:])
-        return call, kept
+        return bytes(call)
 
     def run(
         self,

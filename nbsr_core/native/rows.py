@@ -71,25 +71,50 @@ def calibrated_rows(
     return _with_derivative(compute, in_torch, alpha, temperature)
 
 
+class Density(ctypes.Structure):
+    """`Density` of walk.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("centre", "whitening", "means")),
+        *((name, ctypes.c_int64) for name in ("size", "kinds")),
+        *((name, ctypes.c_void_p) for name in ("threshold", "spread")),
+        ("floor", ctypes.c_double),
+    )
+
+
 def distances(
     features: Float[Tensor, "N d"],
-    centre: Float[Tensor, " d"],
-    whitening: Float[Tensor, "d d"],
-    means: Float[Tensor, "kinds d"],
+    shape: tuple[Float[Tensor, " d"], Float[Tensor, "d d"], Float[Tensor, "kinds d"]],
+    fall: tuple[Float[Tensor, ""], Float[Tensor, ""], float] | None,
     mean: Int[Tensor, " N"] | None,
+    length: int,
     in_torch: Callable[..., Tensor],
 ) -> Float[Tensor, " N"] | None:
-    """`nbsr_core.density`'s distances of features from a mean, the nearest unless told; in torch `in_torch`."""
-    kinds = 1 if mean is not None else len(means)
-    if not is_plain(features, centre, whitening, means) or max(kinds, len(centre)) * len(centre) > MOST_MACS:
+    """`nbsr_core.density`'s distances of features, or factors, which in torch are `in_torch`.
+
+    Args:
+        features: one row an oracle.
+        shape: centre, whitening and means.
+        fall: threshold, spread and floor of the factor; None asks for distances.
+        mean: which mean each row is compared with; the nearest unless told.
+        length: rows of a sequence, in which the largest distance so far counts.
+        in_torch: the same function of `features`.
+    """
+    (kinds, size), limits = shape[2].shape, () if fall is None else fall[:2]
+    macs = size * max(size, kinds if mean is None else 1)
+    if not is_plain(features, *shape, *limits) or macs > MOST_MACS or len(features) % length:
         return None
 
     def compute(features: Tensor) -> Tensor:
-        given = [tensor.contiguous() for tensor in (features, centre, whitening, means)]
-        which, found = None if mean is None else mean.contiguous(), torch.empty(len(features))
-        h, *shape = (tensor.data_ptr() for tensor in given)
+        held = [tensor.contiguous() for tensor in (*shape, *limits)]
+        density = Density(*(tensor.data_ptr() for tensor in held[:3]), size, kinds)
+        if fall is not None:
+            density.threshold, density.spread, density.floor = held[3].data_ptr(), held[4].data_ptr(), fall[2]
+        features, found = features.contiguous(), torch.empty(len(features))
+        which = None if mean is None else mean.contiguous()
         told = None if which is None else which.data_ptr()
-        _call("nbsr_distances", h, *features.shape, *shape, 0 if told else len(means), told, found.data_ptr())
+        call = features.data_ptr(), len(features), told, length, found.data_ptr()
+        _call("nbsr_density", ctypes.byref(density), *call)
         return found
 
     return _with_derivative(compute, in_torch, features)

@@ -144,40 +144,58 @@ int64_t nbsr_walk(const Walk *w) {
     return unclear;
 }
 
-/* distance[r] = |(h[r] - centre) W - means[m]| / sqrt(size), where m is mean[r], or the nearest if none is told */
-void nbsr_distances(const float *h, int64_t rows, int64_t size, const float *centre, const float *whitening,
-                    const float *means, int64_t kinds, const int64_t *mean, float *distance) {
-#pragma omp parallel if (rows * size * (size + (mean ? 0 : kinds)) > WORTH_A_TEAM)
+/* How far evidence counts, see `nbsr_core.density`. */
+typedef struct {
+    const float *centre, *whitening, *means;
+    int64_t size, kinds;             /* kinds: how many means to search for the nearest one */
+    const float *threshold, *spread; /* none: distances are asked for, not factors */
+    double floor;
+} Density;
+
+/* Every row's distance from its mean, or from the nearest if none is told, and at most `length` rows back the largest in its
+ * sequence; or the factor that follows from it. */
+void nbsr_density(const Density *density, const float *h, int64_t rows, const int64_t *mean, int64_t length, float *found) {
+    int64_t size = density->size, kinds = mean ? 0 : density->kinds, sequences = rows / length;
+    const float *means = density->means;
+#pragma omp parallel if (rows * size * (size + kinds) > WORTH_A_TEAM)
     {
         int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
-        int64_t from = rows * me / team, to = rows * (me + 1) / team, most = LESS(to - from, BLOCK);
+        int64_t from = sequences * me / team * length, to = sequences * (me + 1) / team * length;
+        int64_t most = LESS(to - from, BLOCK);
         float *moved = malloc((most * (2 * size + kinds) + kinds) * sizeof *moved + 1), *white = moved + most * size;
         float *dots = white + most * size, *squares = dots + most * kinds;
-        if (!mean)
-            for (int64_t m = 0; m < kinds; m++) {
-                squares[m] = 0;
-                for (int64_t t = 0; t < size; t++) squares[m] += means[m * size + t] * means[m * size + t];
-            }
+        for (int64_t m = 0; m < kinds; m++) {
+            squares[m] = 0;
+            for (int64_t t = 0; t < size; t++) squares[m] += means[m * size + t] * means[m * size + t];
+        }
         for (int64_t first = from; first < to; first += BLOCK) {
-            int64_t count = LESS(to - first, BLOCK);
-            Groups everybody = sort((Rows){0, count}, 0, 0, 1);
-            for (int64_t r = 0; r < count; r++)
-                for (int64_t t = 0; t < size; t++) moved[r * size + t] = h[(first + r) * size + t] - centre[t];
-            products(everybody, size, size, moved, whitening, size, 1, (Finish){0}, white);
-            if (!mean) products(everybody, size, kinds, white, means, 1, size, (Finish){0}, dots);
+            int64_t here = LESS(to - first, BLOCK);
+            Groups everybody = sort((Rows){0, here}, 0, 0, 1);
+            for (int64_t r = 0; r < here; r++)
+                for (int64_t t = 0; t < size; t++) moved[r * size + t] = h[(first + r) * size + t] - density->centre[t];
+            products(everybody, size, size, moved, density->whitening, size, 1, (Finish){0}, white);
+            if (kinds) products(everybody, size, kinds, white, means, 1, size, (Finish){0}, dots);
             forget(everybody);
-            for (int64_t r = 0; r < count; r++) {
+            for (int64_t r = 0; r < here; r++) {
                 int64_t nearest = mean ? mean[first + r] : 0;
-                for (int64_t m = 1; m < kinds && !mean; m++)
+                for (int64_t m = 1; m < kinds; m++)
                     if (squares[m] - 2 * dots[r * kinds + m] < squares[nearest] - 2 * dots[r * kinds + nearest]) nearest = m;
                 vec sums = {0};
                 OVER(size, {
                     vec away = part(white + r * size + i, count) - part(means + nearest * size + i, count);
                     sums += away * away;
                 })
-                distance[first + r] = sqrtf(sum_of(sums) / (float)size);
+                found[first + r] = sqrtf(sum_of(sums) / (float)size);
             }
         }
         free(moved);
+        for (int64_t r = from; r < to; r++) /* what is no number stays */
+            if (r % length && !(found[r] >= found[r - 1]) && found[r] == found[r]) found[r] = found[r - 1];
+        for (int64_t r = from; r < to && density->threshold; r++) {
+            float beyond = (found[r] - *density->threshold) / *density->spread;
+            beyond = beyond < 0 ? 0 : beyond;
+            float factor = expf(-0.5f * beyond * beyond), floor = (float)density->floor;
+            found[r] = factor < floor ? floor : factor;
+        }
     }
 }

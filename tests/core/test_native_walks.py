@@ -142,6 +142,9 @@ def test_distances_are_those_of_float64_in_value_and_derivative(size: int, told:
     (grad,), (other,) = torch.autograd.grad(found.sum(), h), torch.autograd.grad(expected.sum(), twin)
     torch.testing.assert_close(grad.double(), other, rtol=1e-3, atol=1e-4)
     assert torch.equal(density.distance(h.detach(), mean=mean), found.detach()), "the same with gradients and without"
+    so_far = found.detach().view(-1, 9).cummax(1).values.flatten()
+    assert torch.equal(density.distance(h.detach(), mean=mean, length=9), so_far)
+    torch.testing.assert_close(density(h, mean=mean, length=9), density.of_distance(so_far), rtol=1e-6, atol=1e-12)
 
 
 def test_the_structure_of_a_walk_has_the_size_that_compiled_code_expects() -> None:

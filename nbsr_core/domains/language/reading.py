@@ -9,6 +9,7 @@ what follows, yet attention soon washes a strange word out of the oracle. So the
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -42,6 +43,11 @@ class TokenNBSR(NBSR):
         self.kind: Tensor  # which mean of the density factor a word in a place belongs to, [K, T]
         self.register_buffer("kind", torch.zeros(num_classes, backbone.length, dtype=torch.int64))
 
+    @cached_property
+    def plans(self) -> bool:
+        """Whether routes follow from the oracle alone."""
+        return can_plan(self)
+
     @torch.inference_mode()
     def predict(
         self,
@@ -55,7 +61,7 @@ class TokenNBSR(NBSR):
     ) -> Prediction:
         """As in NBSR, one row a token; `chunk` counts sentences, and follows from the vocabulary unless told."""
         rows = min(CHUNK_ROWS, max(1, CHUNK_BELIEFS // self.num_classes))
-        if chunk is None and can_plan(self):
+        if chunk is None and self.plans:
             eta, max_vacuity = check_eta(eta), check_max_vacuity(max_vacuity)
             with evaluating(self):
                 h = self.oracle(x)
@@ -70,7 +76,11 @@ class TokenNBSR(NBSR):
     def evidence_scale(self, h: Float[Tensor, "rows d"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"] | None:
         if self.density is None or not self.density.fitted:
             return None
-        return self.density.of_distance(self._strangest(h.detach() if self.training else h, x))
+        h = h.detach() if self.training else h
+        if len(h) == x.numel():  # no padding: every sentence is as long as the others
+            factor: Tensor = self.density(h, mean=at_tokens(self.kind, x), length=x.shape[1])
+            return factor
+        return self.density.of_distance(self._strangest(h, x))
 
     def _strangest(self, h: Float[Tensor, "rows d"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"]:
         assert self.density is not None
@@ -105,7 +115,7 @@ def kinds_of_words(x: Int[Tensor, "N T"], vocabulary: int, length: int) -> Int[T
 
 def at_tokens(table: Int[Tensor, "K places"], x: Int[Tensor, "B T"]) -> Int[Tensor, " rows"]:
     """The entries of a table by word and place for each token that is not padding."""
-    cells = (x * table.shape[1] + torch.arange(x.shape[1], device=x.device)).flatten()
+    cells = torch.add(torch.arange(x.shape[1], device=x.device), x, alpha=table.shape[1]).flatten()
     held = (x != PAD).flatten()
     return table.flatten().index_select(0, cells if bool(held.all()) else cells[held])
 
