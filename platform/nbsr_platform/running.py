@@ -21,7 +21,7 @@ from nbsr_platform.progress import Progress
 from nbsr_platform.proposals import Proposal
 from nbsr_platform.report import Material, write_report
 from nbsr_platform.results import ResultStore, TrialResult
-from nbsr_platform.session import ray_session, study_lock, wake_workers
+from nbsr_platform.session import ray_session, study_lock
 from nbsr_platform.study import Collection, Study
 from nbsr_platform.tracking import Tracker
 from nbsr_platform.tracking_store import checked
@@ -208,7 +208,6 @@ def _run_one(
         store.sweep()
         if _has_work(study, fingerprint, home, search_storage):
             start_ray()
-            wake_workers(study.resources, study.domain)
         from nbsr_platform.execute import GridFeed, execute  # all of Ray Tune: not before Ray is on its way
 
         tracker = opening.result()

@@ -13,9 +13,7 @@ from typing import Any
 import ray
 
 from nbsr_core.errors import NbsrError
-from nbsr_platform.parts import Resources
 from nbsr_platform.paths import Home
-from nbsr_platform.placement import capacity, placement
 
 # Ray starts a process a CPU before anybody asks for one. They wait for tasks, which we have none of, and hold up the
 # workers that we do ask for.
@@ -71,27 +69,6 @@ def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def wake_workers(resources: Resources, domain: str) -> None:
-    """Have processes start and import what a trial needs while the driver gets ready itself.
-
-    Ray hands them over to the trials, whose own start is then short. Teams and GPUs get theirs in other ways.
-    """
-    plan = placement(resources, capacity())
-    if plan.team.workers > 1 or plan.device != "cpu":
-        return
-    wake = ray.remote(num_cpus=plan.per_trial["cpu"], max_retries=0)(_wake)
-    for _ in range(plan.concurrency):
-        wake.remote(domain)
-
-
-def _wake(domain: str) -> None:
-    import nbsr_platform.worker  # noqa: F401
-    from nbsr_core.domains.domain import SHIPPED, find_domain
-
-    if domain in SHIPPED:
-        find_domain(domain)
 
 
 @contextlib.contextmanager
