@@ -36,9 +36,12 @@ from nbsr_core.domains.language.models import (
     build_nbsr,
     build_standard,
 )
+from nbsr_core.domains.language.planned import planned_walk
+from nbsr_core.domains.language.reading import CHUNK_BELIEFS
 from nbsr_core.domains.tabular import DensityOptions
 from nbsr_core.experts import ExpertSpec
 from nbsr_core.routers import RouterSpec
+from nbsr_core.walk import is_compiled, stopping_walk
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,8 @@ def macs(setting: Setting) -> dict[str, float]:
     }
 
 
-def contenders(setting: Setting, x: Tensor) -> dict[str, Callable[[], object]]:
+def contenders(setting: Setting, x: Tensor) -> tuple[dict[str, Callable[[], object]], TokenNbsr]:
+    """What is compared, the reference first; and NBSR itself."""
     torch.manual_seed(0)
     standard = build_standard(StandardOptions(), setting.signature)
     moe = build_moe(MoeOptions(), setting.signature)
@@ -120,7 +124,7 @@ def contenders(setting: Setting, x: Tensor) -> dict[str, Callable[[], object]]:
         "MoE": _flat(moe, x),
         "NBSR Deep": _walk(nbsr, x, None),
         "NBSR Fast": _walk(nbsr, x, exit_threshold(nbsr, x)),
-    }
+    }, nbsr
 
 
 def exit_threshold(learner: TokenNbsr, x: Tensor, share: float = 0.99) -> float:
@@ -149,6 +153,25 @@ def _walk(learner: TokenNbsr, x: Tensor, eta: float | None) -> Callable[[], obje
         return prediction.probs
 
     return predict
+
+
+def walks_alone(learner: TokenNbsr, x: Tensor) -> dict[str, Callable[[], object]]:
+    """Deep and Fast from the oracles on, as `predict` walks: what an exit saves without the transformer before it."""
+    model = learner.model
+    with torch.inference_mode():
+        h = model.oracle(x)
+        scale = model.evidence_scale(h, x)
+
+    def walk(eta: float | None) -> Callable[[], object]:
+        @torch.inference_mode()
+        def run() -> Tensor:
+            if is_compiled(model, h):
+                return stopping_walk(model, h, None, eta, None, scale).label
+            return planned_walk(model, h, eta, None, scale, CHUNK_BELIEFS // model.num_classes).label
+
+        return run
+
+    return {"Deep": walk(None), "Fast": walk(exit_threshold(learner, x))}
 
 
 def peak_memory(run: Callable[[], object]) -> int:
@@ -187,7 +210,7 @@ def main() -> None:
         print(f"\nK = {classes:,}, {len(x)} x {setting.length} tokens; one belief takes {classes * 4:,} bytes a token,")
         print(f"all of the batch {x.numel() * classes * 4 / 2**20:.1f} MB")
         print(f"{'':<10} {'ratio':>6}  {'[10%, 90%]':<14} {'MAC ceiling':>11}  {'tokens/s':>10}  {'memory':>8}")
-        runs = contenders(setting, x)
+        runs, nbsr = contenders(setting, x)
         memory = {name: peak_memory(run) for name, run in runs.items()}
         for name, timing in take_turns(runs, budget=budget, clock=clock).items():
             spread = f"[{1 / timing.high:.2f}, {1 / timing.low:.2f}]"
@@ -195,6 +218,8 @@ def main() -> None:
             rate = x.numel() / timing.seconds
             row = f"{name:<10} {1 / timing.ratio:>5.2f}x  {spread:<14} {ceiling:>11}  {rate:>10,.0f}"
             print(f"{row}  {memory[name] / 2**20:>5.0f} MB")
+        fast = take_turns(walks_alone(nbsr, x), budget=budget / 4, clock=clock)["Fast"]
+        print(f"the walk alone: Fast takes {fast.ratio:.2f}x [{fast.low:.2f}, {fast.high:.2f}] of Deep's time")
 
 
 if __name__ == "__main__":
