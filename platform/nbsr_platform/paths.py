@@ -24,8 +24,13 @@ class Home:
         return self.root / "trials"
 
     @property
+    def database(self) -> Path:
+        """MLflow's, unless another store is asked for."""
+        return self.root / "mlflow.db"
+
+    @property
     def tracking_uri(self) -> str:
-        return f"sqlite:///{self.root / 'mlflow.db'}"
+        return f"sqlite:///{self.database}"
 
     @property
     def artifacts(self) -> Path:

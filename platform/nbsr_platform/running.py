@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -172,11 +172,12 @@ def run(
         open_storage(place, what.name, search_storage)  # says what is wrong with it before anything is written
     checked(place.tracking_uri if tracking_uri is None else tracking_uri)
     parts: list[StudyRun] = []
-    # A new store makes its tables while Ray starts: both take seconds, and neither needs the other. A store that was
-    # asked for, and may not be there, is opened before anything is written.
+    # A new store makes its tables while Ray and its workers start: both take seconds, and neither needs the other. A
+    # store that is there, or that was asked for and may not be, is opened before anything is written.
+    makes_its_own = tracking_uri is None and not place.database.exists()
     with ThreadPoolExecutor(1, "open tracking store") as aside, ExitStack() as session:
         tracker = aside.submit(Tracker.open, place, tracking_uri)
-        if tracking_uri is not None:
+        if not makes_its_own:
             tracker.result()
 
         def start_ray() -> None:
@@ -186,7 +187,7 @@ def run(
         for study in studies:
             part = StudyRun(study, "")
             parts.append(part)
-            _run_one(part, place, tracker, search_storage, console, start_ray)
+            _run_one(part, place, tracker, aside, search_storage, console, start_ray)
     result = RunResult(what.name, tracker.result().public_uri, place.report(what.name), parts)
     if isinstance(what, Collection):
         write_report(result.report, [part.material for part in parts], result.name)
@@ -197,6 +198,7 @@ def _run_one(
     part: StudyRun,
     home: Home,
     opening: Future[Tracker],
+    aside: Executor,
     search_storage: str | None,
     console: Console,
     start_ray: Callable[[], None],
@@ -210,12 +212,13 @@ def _run_one(
             start_ray()
         from nbsr_platform.execute import GridFeed, execute  # all of Ray Tune: not before Ray is on its way
 
-        tracker = opening.result()
-        part.run_id = tracker.study_run(study, key)
+        begun = aside.submit(lambda: opening.result().study_run(study, key))
+        if opening.done():
+            begun.result()
         with_artifacts = study.search is None
 
         def record(trial: Trial, result: TrialResult) -> None:
-            tracker.record(part.run_id, trial, result, store, with_artifacts=with_artifacts)
+            opening.result().record(begun.result(), trial, result, store, with_artifacts=with_artifacts)
 
         with Recorder(record) as recorder:
 
@@ -250,6 +253,7 @@ def _run_one(
                 again = feed.repeats(trial for trial, _ in outcome.finished.values())
                 if again:
                     work_through(again, f"{study.name}, Pareto set with further seeds", part.repeats)
+        tracker, part.run_id = opening.result(), begun.result()
         for trial, result in outcome.finished.values():
             if trial.proposal in part.pareto:
                 tracker.record_member(part.run_id, trial, result, store)
