@@ -172,10 +172,11 @@ def run(
         open_storage(place, what.name, search_storage)  # says what is wrong with it before anything is written
     checked(place.tracking_uri if tracking_uri is None else tracking_uri)
     parts: list[StudyRun] = []
+    endings: list[Future[None]] = []  # the last entries and the report of each study, made while Ray ends
     # A new store makes its tables while Ray and its workers start: both take seconds, and neither needs the other. A
     # store that is there, or that was asked for and may not be, is opened before anything is written.
     makes_its_own = tracking_uri is None and not place.database.exists()
-    with ThreadPoolExecutor(1, "open tracking store") as aside, ExitStack() as session:
+    with ThreadPoolExecutor(1, "tracking store") as aside, ExitStack() as session:
         tracker = aside.submit(Tracker.open, place, tracking_uri)
         if not makes_its_own:
             tracker.result()
@@ -187,7 +188,9 @@ def run(
         for study in studies:
             part = StudyRun(study, "")
             parts.append(part)
-            _run_one(part, place, tracker, aside, search_storage, console, start_ray)
+            endings.append(_run_one(part, place, tracker, aside, search_storage, console, start_ray))
+    for ending in endings:
+        ending.result()
     result = RunResult(what.name, tracker.result().public_uri, place.report(what.name), parts)
     if isinstance(what, Collection):
         write_report(result.report, [part.material for part in parts], result.name)
@@ -202,11 +205,13 @@ def _run_one(
     search_storage: str | None,
     console: Console,
     start_ray: Callable[[], None],
-) -> None:
+) -> Future[None]:
+    """Run what is missing; what is still to be written when all trials have ended is under way then."""
     study, outcome = part.study, part.outcome
     fingerprint, store = data_fingerprint(study), ResultStore(home.trials)
     key = study_key(study, fingerprint)
-    with study_lock(home, study.name):
+    with ExitStack() as held:
+        held.enter_context(study_lock(home, study.name))
         store.sweep()
         if _has_work(study, fingerprint, home, search_storage):
             start_ray()
@@ -253,14 +258,20 @@ def _run_one(
                 again = feed.repeats(trial for trial, _ in outcome.finished.values())
                 if again:
                     work_through(again, f"{study.name}, Pareto set with further seeds", part.repeats)
-        tracker, part.run_id = opening.result(), begun.result()
-        for trial, result in outcome.finished.values():
-            if trial.proposal in part.pareto:
-                tracker.record_member(part.run_id, trial, result, store)
-        part.complaints = recorder.errors
-        status = "FAILED" if part.failed else "FINISHED"
-        report = write_report(home.report(study.name), [part.material], study.name)
-        tracker.finish_study(part.run_id, summary.study_metrics(part.rows), status, report)
+        still_held = held.pop_all()
+
+    def finish() -> None:
+        with still_held:
+            tracker, part.run_id = opening.result(), begun.result()
+            for trial, result in outcome.finished.values():
+                if trial.proposal in part.pareto:
+                    tracker.record_member(part.run_id, trial, result, store)
+            part.complaints = recorder.errors
+            status = "FAILED" if part.failed else "FINISHED"
+            report = write_report(home.report(study.name), [part.material], study.name)
+            tracker.finish_study(part.run_id, summary.study_metrics(part.rows), status, report)
+
+    return aside.submit(finish)
 
 
 def _has_work(study: Study, fingerprint: str, home: Home, search_storage: str | None) -> bool:
