@@ -36,12 +36,9 @@ from nbsr_core.domains.language.models import (
     build_nbsr,
     build_standard,
 )
-from nbsr_core.domains.language.planned import planned_walk
-from nbsr_core.domains.language.reading import CHUNK_BELIEFS
 from nbsr_core.domains.tabular import DensityOptions
 from nbsr_core.experts import ExpertSpec
 from nbsr_core.routers import RouterSpec
-from nbsr_core.walk import is_compiled, stopping_walk
 
 
 @dataclass(frozen=True)
@@ -165,9 +162,7 @@ def walks_alone(learner: TokenNbsr, x: Tensor) -> dict[str, Callable[[], object]
     def walk(eta: float | None) -> Callable[[], object]:
         @torch.inference_mode()
         def run() -> Tensor:
-            if is_compiled(model, h):
-                return stopping_walk(model, h, None, eta, None, scale).label
-            return planned_walk(model, h, eta, None, scale, CHUNK_BELIEFS // model.num_classes).label
+            return model.walk_from(h, eta, None, scale).label
 
         return run
 

@@ -163,22 +163,23 @@ class DensityFactor(nn.Module):
         self.centre, self.whitening = centre.to(self.threshold), whitening.to(self.threshold)
         self.means = ((means - centre) @ whitening).to(self.threshold)
 
-    def distance(
-        self, h: Float[Tensor, "N d"], *, mean: Int[Tensor, " N"] | None = None, length: int = 1
-    ) -> Float[Tensor, " N"]:
+    def distance(self, h: Float[Tensor, "N d"], *, mean: Int[Tensor, " N"] | None = None) -> Float[Tensor, " N"]:
         """Mahalanobis distance of each oracle to the nearest class mean over sqrt(d): about 1 on known data.
 
-        Args:
-            h: oracles, one a row.
-            mean: where it is known whose oracle each should be, to which mean it is compared instead.
-            length: rows of a sequence, in which the largest distance so far counts for those after it.
+        Where it is known whose oracle it should be, `mean` says to which mean each row is compared instead.
         """
-        return self._found(h, mean, length, None, lambda distance: distance)
+        return self._found(h, mean, 1, None, lambda distance: distance)
 
     def forward(
         self, h: Float[Tensor, "N d"], *, mean: Int[Tensor, " N"] | None = None, length: int = 1
     ) -> Float[Tensor, " N"]:
-        """The factor on all evidence, in [floor, 1]; arguments as for `distance`."""
+        """The factor on all evidence, in [floor, 1].
+
+        Args:
+            h: oracles, one a row.
+            mean: as for `distance`.
+            length: rows of a sequence, in which the largest distance so far counts for those after it.
+        """
         return self._found(h, mean, length, (self.threshold, self.spread, self.floor), self.of_distance)
 
     def _found(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -106,29 +106,34 @@ def stopping_walk(
     scale: Float[Tensor, " B"] | None,
 ) -> Prediction:
     """Walk that stops: samples below eta leave the batch. Entropy is computed only where an exit is possible."""
+    walkers = Walkers(h, side, scale)
     if not torch.is_grad_enabled() and is_compiled(model, h) and (eta is None or isfinite(eta)):
-        found = _compiled_walk(model, h, side, eta, max_vacuity, scale)
+        found = _compiled_walk(model, walkers, eta, max_vacuity)
         if found is not None:
             return found
-    return _stepwise_walk(model, h, side, eta, max_vacuity, scale)
+    return _stepwise_walk(model, walkers, eta, max_vacuity)
 
 
-def _compiled_walk(
-    model: NBSR,
-    h: Float[Tensor, "B d"],
-    side: Float[Tensor, "B s"] | None,
-    eta: float | None,
-    max_vacuity: float | None,
-    scale: Float[Tensor, " B"] | None,
-) -> Prediction | None:
+class Walkers(NamedTuple):
+    """Rows that walk together: their oracles, their side information, how far their evidence counts."""
+
+    h: Float[Tensor, "b d"]
+    side: Float[Tensor, "b s"] | None
+    scale: Float[Tensor, " b"] | None
+
+    def only(self, rows: Int[Tensor, " some"]) -> Walkers:
+        h, side, scale = (None if x is None else x.index_select(0, rows) for x in self)
+        assert h is not None
+        return Walkers(h, side, scale)
+
+
+def _compiled_walk(model: NBSR, walkers: Walkers, eta: float | None, max_vacuity: float | None) -> Prediction | None:
     """The same in one call; None where a belief is none, which steps will find out about."""
-    prior, spec = model.prior.to(h.dtype), model.router_spec
+    prior, spec = model.prior.to(walkers.h.dtype), model.router_spec
     sight = None if spec.belief == "none" else spec.belief
     found = walk_compiled(
         [level.compiled for level in model.levels if level.compiled is not None],
-        h,
-        side,
-        scale,
+        *walkers,
         prior,
         None if sight is None else spec.describe(prior),
         sight,
@@ -145,8 +150,7 @@ def _compiled_walk(
         is_below = dirichlet.entropy(found.alpha.index_select(0, unclear), validate_args=False) < eta
         rows = unclear[~is_below]  # the others have stopped where they should
         if len(rows):
-            again = [None if x is None else x.index_select(0, rows) for x in (side, scale)]
-            exact = _stepwise_walk(model, h.index_select(0, rows), again[0], eta, max_vacuity, again[1])
+            exact = _stepwise_walk(model, walkers.only(rows), eta, max_vacuity)
             known = (exact.alpha, exact.node, exact.depth, exact.probs, exact.label)
             for whole, part in zip(told, known, strict=True):
                 whole.index_copy_(0, rows, part)
@@ -154,15 +158,9 @@ def _compiled_walk(
     return Prediction(alpha, depth, node, float(model.prior.sum()), max_vacuity).knowing(probs, label)
 
 
-def _stepwise_walk(
-    model: NBSR,
-    h: Float[Tensor, "B d"],
-    side: Float[Tensor, "B s"] | None,
-    eta: float | None,
-    max_vacuity: float | None,
-    scale: Float[Tensor, " B"] | None,
-) -> Prediction:
+def _stepwise_walk(model: NBSR, walkers: Walkers, eta: float | None, max_vacuity: float | None) -> Prediction:
     """`stopping_walk`, step by step."""
+    h, side, scale = walkers
     alpha, position = model.prior.to(h.dtype).unsqueeze(0), h.new_zeros(h.shape[0], dtype=torch.int64)
     arranged: Arranged | None = None
     row: Tensor | None = None  # who still walks; None for everybody
@@ -186,9 +184,8 @@ def _stepwise_walk(
             break
         kept = staying.nonzero().squeeze(1)
         row = kept if row is None else row.index_select(0, kept)
-        h, position, alpha = h.index_select(0, kept), position.index_select(0, kept), alpha.index_select(0, kept)
-        side = None if side is None else side.index_select(0, kept)
-        scale = None if scale is None else scale.index_select(0, kept)
+        h, side, scale = walkers = walkers.only(kept)
+        position, alpha = position.index_select(0, kept), alpha.index_select(0, kept)
         arranged = None
     return conclude(stops, float(model.prior.sum()), max_vacuity)
 

@@ -140,7 +140,7 @@ class CompiledLevel:
         if router is not None:
             router.describe(call.router)
         self.template = bytes(call)  # plain, so that models can be copied and pickled
-        self.found_at: tuple[tuple[int, ...], bytes] | None = None  # addresses, and the call that they make
+        self.last_call: tuple[tuple[int, ...], bytes] | None = None  # addresses, and what follows from them
 
     @staticmethod
     def of(routers: LevelRouters, experts: LevelExperts) -> CompiledLevel | None:
@@ -167,11 +167,11 @@ class CompiledLevel:
         parameters, routers = [tensor.contiguous() for tensor in parameters], self.routers
         tables = [routers.child_position, routers.slot_of_node, routers.missing]
         addresses = tuple([tensor.data_ptr() for tensor in (*parameters, *tables)])
-        if self.found_at is None or self.found_at[0] != addresses:
-            self.found_at = addresses, self._found_at(parameters)
-        return StepCall.from_buffer_copy(self.found_at[1]), [parameters, tables]
+        if self.last_call is None or self.last_call[0] != addresses:
+            self.last_call = addresses, self._call_with(parameters)
+        return StepCall.from_buffer_copy(self.last_call[1]), [parameters, tables]
 
-    def _found_at(self, parameters: Sequence[Tensor]) -> bytes:
+    def _call_with(self, parameters: Sequence[Tensor]) -> bytes:
         call, routers = StepCall.from_buffer_copy(self.template), self.routers
         call.child_position, taken = _at(routers.child_position), 0
         if self.router is not None:

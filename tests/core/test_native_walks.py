@@ -15,7 +15,7 @@ import nbsr_core as nbsr
 from nbsr_core import _screening, calibration
 from nbsr_core.errors import InputError
 from nbsr_core.native import build, rows
-from nbsr_core.walk import _compiled_walk, _stepwise_walk
+from nbsr_core.walk import Walkers, _compiled_walk, _stepwise_walk
 
 ALL_GRAPHS = {**GRAPHS, "padded": PADDED}
 SIGHTS = {
@@ -33,8 +33,8 @@ def both_ways(
 ) -> nbsr.Prediction:
     """What the walk in one call says, once it is known that single steps say the same."""
     with torch.inference_mode():
-        told = _compiled_walk(model, h, side, eta, None, scale)
-        expected = _stepwise_walk(model, h, side, eta, None, scale)
+        told = _compiled_walk(model, Walkers(h, side, scale), eta, None)
+        expected = _stepwise_walk(model, Walkers(h, side, scale), eta, None)
     assert told is not None
     assert torch.equal(told.node, expected.node)
     assert torch.equal(told.depth, expected.depth)
@@ -143,7 +143,8 @@ def test_distances_are_those_of_float64_in_value_and_derivative(size: int, told:
     torch.testing.assert_close(grad.double(), other, rtol=1e-3, atol=1e-4)
     assert torch.equal(density.distance(h.detach(), mean=mean), found.detach()), "the same with gradients and without"
     so_far = found.detach().view(-1, 9).cummax(1).values.flatten()
-    assert torch.equal(density.distance(h.detach(), mean=mean, length=9), so_far)
+    least_so_far = density(h, mean=mean).view(-1, 9).cummin(1).values.flatten()
+    assert torch.equal(density(h, mean=mean, length=9), least_so_far), "the factor falls as the distance grows"
     torch.testing.assert_close(density(h, mean=mean, length=9), density.of_distance(so_far), rtol=1e-6, atol=1e-12)
 
 

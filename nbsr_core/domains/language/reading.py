@@ -60,18 +60,31 @@ class TokenNBSR(NBSR):
         chunk: int | None = None,
     ) -> Prediction:
         """As in NBSR, one row a token; `chunk` counts sentences, and follows from the vocabulary unless told."""
-        rows = min(CHUNK_ROWS, max(1, CHUNK_BELIEFS // self.num_classes))
         if chunk is None and self.plans:
             eta, max_vacuity = check_eta(eta), check_max_vacuity(max_vacuity)
             with evaluating(self):
                 h = self.oracle(x)
                 self._check_walk(h, side)
-                scale = self._scale(h, x, closeness)
-                if is_compiled(self, h):  # a belief over few words is quickly made
-                    return stopping_walk(self, h, None, eta, max_vacuity, scale)
-                return planned_walk(self, h, eta, max_vacuity, scale, rows)
-        chunk = max(1, rows // x.shape[1]) if chunk is None else chunk
+                return self.walk_from(h, eta, max_vacuity, self._scale(h, x, closeness))
+        chunk = max(1, self.rows_at_once // x.shape[1]) if chunk is None else chunk
         return super().predict(x, eta=eta, max_vacuity=max_vacuity, side=side, closeness=closeness, chunk=chunk)
+
+    def walk_from(
+        self,
+        h: Float[Tensor, "rows d"],
+        eta: float | None,
+        max_vacuity: float | None,
+        scale: Float[Tensor, " rows"] | None,
+    ) -> Prediction:
+        """From the oracles on, where the routes follow from them."""
+        if is_compiled(self, h):  # a belief over few words is quickly made
+            return stopping_walk(self, h, None, eta, max_vacuity, scale)
+        return planned_walk(self, h, eta, max_vacuity, scale, self.rows_at_once)
+
+    @property
+    def rows_at_once(self) -> int:
+        """Tokens whose beliefs are held at the same time."""
+        return min(CHUNK_ROWS, max(1, CHUNK_BELIEFS // self.num_classes))
 
     def evidence_scale(self, h: Float[Tensor, "rows d"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"] | None:
         if self.density is None or not self.density.fitted:
