@@ -1,23 +1,20 @@
-"""The scenarios, each a small function that does one thing to a study and counts what is left of it."""
+"""Parts of a cluster of two nodes are lost, and what belongs to them."""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from nbsr_platform.checkpoints import CHECKPOINT
 
-from benchmarks.reliability.bench import TEAM_STUDY, Bench, run_here, start_here, wait_for
-from benchmarks.reliability.ledger import BATCHES, EPOCHS, TEAM, TRIALS, Outcome, Rows, naps, repeated
+from benchmarks.reliability.bench import TEAM_STUDY, Bench
+from benchmarks.reliability.ledger import TEAM, Outcome, naps, repeated
+from benchmarks.reliability.scenarios.common import Scenario, kill, refused
 from benchmarks.reliability.writers import write_metrics
-
-Scenario = Callable[[Bench], Outcome]
 
 
 def node(bench: Bench) -> Outcome:
@@ -95,22 +92,6 @@ def train_driver(bench: Bench) -> Outcome:
     )
 
 
-def long_trial(bench: Bench) -> Outcome:
-    """The driver is killed in the middle of a long trial on one worker, after its first checkpoint."""
-    size = {"trials": 1, "epochs": 30}
-    brief, study = (
-        bench.study("brief", **size, data={"seconds": 0.0}),
-        bench.study("long", **size, data={"seconds": 0.8}),
-    )
-    run_here(brief)
-    run = start_here(study)
-    wait_for(lambda: list((study.parent / ".nbsr" / "checkpoints").glob(f"*/*/*/{CHECKPOINT}")), 900, run)
-    kill(run.pid)
-    run.communicate()
-    did = "driver killed (-9) in the middle of a long trial on one worker"
-    return finished_here(bench, study, did, bench.ledger_here(brief, 1).rows, **size)
-
-
 def truncated_checkpoint(bench: Bench) -> Outcome:
     """The newest checkpoint loses its second half, and then a worker is killed."""
     bench.ready()
@@ -130,60 +111,6 @@ def truncated_checkpoint(bench: Bench) -> Outcome:
     outcome = bench.disturbed("newest checkpoint cut in half, one of the team killed (-9)", "cut", cut, **TEAM_STUDY)
     outcome.notes.append("the checkpoint before it was used")
     return outcome
-
-
-def truncated_journal(bench: Bench) -> Outcome:
-    """The driver is killed and the search's journal loses the end of its last line."""
-    study = bench.study("journal")
-    run = start_here(study)
-    wait_for(lambda: len(naps(study)) > TRIALS * EPOCHS * BATCHES // 3, 900, run)
-    kill(run.pid)
-    run.communicate()
-    time.sleep(5)  # its Ray notices that the driver is gone
-    (journal,) = (study.parent / ".nbsr" / "searches").glob("*.journal")
-    os.truncate(journal, journal.stat().st_size - 20)
-    return finished_here(bench, study, "driver killed (-9), the last 20 bytes of the search's journal cut off")
-
-
-def disk_full(bench: Bench) -> Outcome:
-    """The disk with the store fills up; room is made and the same command run again."""
-    study = bench.study("full")
-    with small_disk(study.parent / ".nbsr") as disk:
-        run = start_here(study)
-        wait_for(lambda: len(list(disk.glob("trials/[!.]*"))) > TRIALS // 3, 900, run)
-        ballast = disk / "ballast"
-        with suppress(OSError), ballast.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-        output = run.communicate(timeout=600)[0]
-        kept = len(list(disk.glob("trials/[!.]*/result.json")))
-        ballast.unlink()
-        outcome = finished_here(bench, study, "the store's disk full (tmpfs), then room made")
-        outcome.notes += refused(run.returncode, output, "No space left on device|disk is full")
-        outcome.notes.append(f"{kept} finished trials were kept")
-        return outcome
-
-
-def read_only(bench: Bench) -> Outcome:
-    """A study is to go on in a store that has become read-only; made writable, the same command finishes it."""
-    study = bench.study("fixed")
-    with small_disk(study.parent / ".nbsr") as disk:
-        run = start_here(study)
-        wait_for(lambda: len(list(disk.glob("trials/[!.]*"))) > TRIALS // 3, 900, run)
-        kill(run.pid)
-        run.communicate()
-        wait_for(
-            lambda: subprocess.run(["mount", "-o", "remount,ro", str(disk)], capture_output=True).returncode == 0, 60
-        )
-        kept = len(list(disk.glob("trials/[!.]*/result.json")))
-        tried = run_here(study)
-        after = len(list(disk.glob("trials/[!.]*/result.json")))
-        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
-        outcome = finished_here(bench, study, "driver killed (-9), store read-only (tmpfs), then writable again")
-        outcome.notes += refused(tried.returncode, tried.stdout + tried.stderr, "[Rr]ead-only")
-        outcome.notes.append(f"{after} of {kept} finished trials were kept")
-        outcome.lost += kept - after
-        return outcome
 
 
 def submissions(bench: Bench) -> Outcome:
@@ -235,63 +162,22 @@ def no_token(bench: Bench) -> Outcome:
     return Outcome("submitted without the token", 0, 0, made, notes=refused(attempt.returncode, output, "token"))
 
 
-SCENARIOS: dict[str, Scenario] = {
+def kill_driver(bench: Bench, study: Path) -> None:
+    for pid in bench.cluster.processes("nbsr_platform.cli", " run ", study.name):
+        kill(pid)
+
+
+ON_A_CLUSTER: dict[str, Scenario] = {
     "node": node,
     "head": head,
     "driver": driver,
     "worker": worker,
     "train-worker": train_worker,
     "train-driver": train_driver,
-    "long-trial": long_trial,
     "mlflow": mlflow,
     "postgres": postgres,
-    "disk-full": disk_full,
-    "read-only": read_only,
     "truncated-checkpoint": truncated_checkpoint,
-    "truncated-journal": truncated_journal,
     "submissions": submissions,
     "metric-writers": metric_writers,
     "no-token": no_token,
 }
-
-
-def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def kill_driver(bench: Bench, study: Path) -> None:
-    for pid in bench.cluster.processes("nbsr_platform.cli", " run ", study.name):
-        kill(pid)
-
-
-def finished_here(
-    bench: Bench, study: Path, did: str, expected: Rows | None = None, trials: int = TRIALS, epochs: int = EPOCHS
-) -> Outcome:
-    """Run the same command again, undisturbed, and count."""
-    done = run_here(study)
-    ledger = bench.ledger_here(study, trials)
-    notes = [*ledger.notes, *([] if done.returncode == 0 else [f"code {done.returncode}: {done.stderr[-300:]}"])]
-    same = ledger.rows == (bench.calm() if expected is None else expected)
-    return Outcome(did, trials, ledger.lost, ledger.doubled, repeated(study, trials, epochs), same, notes=notes)
-
-
-def refused(code: int, output: str, says: str) -> list[str]:
-    """What somebody was told, where that is one clear message with exit code 2; raises where it is not."""
-    import re
-
-    line = next((line.strip() for line in output.splitlines() if re.search(says, line)), None)
-    if code != 2 or line is None or "Traceback" in output:
-        raise RuntimeError(f"code {code}: {output[-2000:]}")
-    return [f"exit code 2: {line[:200]}"]
-
-
-@contextmanager
-def small_disk(place: Path, megabytes: int = 40) -> Iterator[Path]:
-    """A disk of its own for a folder: tmpfs, which only root may mount."""
-    place.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)], check=True)
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)  # we ourselves have read the databases on it

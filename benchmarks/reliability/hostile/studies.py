@@ -1,110 +1,16 @@
-"""Inputs that are broken or mean harm, and what `nbsr` says to each: one clear message, exit code 2, nothing written.
-
-One list for the test that tries them all and for the table in docs/reliability.md.
-"""
+"""Study files and overrides that are broken, out of bounds, or would run somebody's code."""
 
 from __future__ import annotations
 
-import pickle
-import shlex
-import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from io import BytesIO
-from pathlib import Path
+from benchmarks.reliability.hostile.case import GOOD, OWNED, SEARCH, Hostile, study
 
-from nbsr_platform.paths import Home
-from nbsr_platform.results import ResultStore, TrialResult
-from nbsr_platform.study import Study
-from nbsr_platform.trial import data_fingerprint, grid
-from nbsr_platform.worker import run_trial
-
-GOOD = "name: fine\ndomain: iris\nmodels: {mlp: {}}\n"
-SEARCH = GOOD.replace("mlp", "nbsr") + "search: {trials: 3, objectives: {valid/accuracy: maximize}, space: "
-OWNED = "owned"  # a file that appears where somebody's code was run
-PASSWORD = "hunter2-secret"
 NAME = "name: expected a name of letters, digits, - and _ (100 at most)"
 NO_DOMAIN = "domain: must be a subclass of nbsr_core.domains.Domain"
-
-
-class Malice:
-    """Makes the file `owned` wherever it is unpickled."""
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return (exec, (f"open({OWNED!r}, 'w')",))
-
-
-def malicious_weights() -> bytes:
-    """A file that torch takes for one of its own, with a pickle that runs code."""
-    buffer = BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("model/data.pkl", pickle.dumps(Malice()))
-        archive.writestr("model/version", "3")
-        archive.writestr("model/byteorder", "little")
-    return buffer.getvalue()
-
-
-@cache
-def trained() -> TrialResult:
-    """A trial of Iris, really trained, for one epoch."""
-    study = Study.from_dict({"name": "real", "domain": "iris", "models": {"nbsr": {}}, "training": {"epochs": 1}})
-    (trial,) = grid(study, data_fingerprint(study))
-    result = list(run_trial(trial, "cpu"))[-1]
-    assert isinstance(result, TrialResult)
-    return result
-
-
-@dataclass(frozen=True)
-class Hostile:
-    """One input.
-
-    Attributes:
-        name: what it is, for people.
-        command: what follows `nbsr`.
-        says: what stands in the message.
-        files: what lies in the folder, by path.
-        weights: what stands for the model of a trial that was really trained.
-    """
-
-    name: str
-    command: str
-    says: str
-    files: Mapping[str, str | bytes] = field(default_factory=dict)
-    weights: Callable[[bytes], bytes] | None = None
-
-    def place(self, folder: Path) -> None:
-        for name, content in self.files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        if self.weights is not None:
-            store = ResultStore(Home(folder / ".nbsr").trials)
-            found = trained()
-            store.save(found)
-            model = store.folder(found.key) / "model.pt"
-            model.write_bytes(self.weights(model.read_bytes()))
-
-    @property
-    def arguments(self) -> list[str]:
-        return shlex.split(self.command.replace(TRAINED, trained().key if self.weights is not None else TRAINED))
-
-
-def study(name: str, text: str | bytes, says: str, command: str = "validate s.yaml", **more: str | bytes) -> Hostile:
-    return Hostile(name, command, says, {"s.yaml": text, **more})
-
-
-def result(key: str, **files: str | bytes) -> dict[str, str | bytes]:
-    """Files of a trial in a store."""
-    return {f".nbsr/trials/{key}/{name.replace('_', '.')}": content for name, content in files.items()}
-
-
-KEY, TRAINED = "0123456789abcdef", "KEY"
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
 )
 
-HOSTILE: tuple[Hostile, ...] = (
+STUDIES: tuple[Hostile, ...] = (
     # Files that are no study, or would run code where a careless reader loads them.
     study(
         "a YAML tag that calls a function",
@@ -221,74 +127,4 @@ HOSTILE: tuple[Hostile, ...] = (
         "the YAML tag '!!python/object/new:os.mknod' is not allowed",
         f"validate s.yaml --set 'name=!!python/object/new:os.mknod [{OWNED}]'",
     ),
-    # Stores and servers.
-    study("a home that is a file", GOOD, "home/mlflow.db: File exists", "run s.yaml --home home", home="x"),
-    study(
-        "a home that cannot be", GOOD, "No such file or directory (/proc/nobody)", "run s.yaml --home /proc/nobody/home"
-    ),
-    study("a tracking store of unknown kind", GOOD, "is of unknown kind 'gopher'", "run s.yaml --tracking gopher://x"),
-    study(
-        "a tracking store that is no database",
-        GOOD,
-        "file is not a database",
-        "run s.yaml --tracking sqlite:///notes.txt",
-        **{"notes.txt": "hello, these are notes" * 99},
-    ),
-    study(
-        "a tracking server that is not there", GOOD, "connection refused", "run s.yaml --tracking http://127.0.0.1:9"
-    ),
-    study(
-        "a database that is not there, with a password",
-        GOOD,
-        "postgresql+psycopg://me:***@127.0.0.1:9/x: connection refused",
-        f"run s.yaml --tracking postgresql+psycopg://me:{PASSWORD}@127.0.0.1:9/x",
-    ),
-    study(
-        "a search's database that is not there, with a password",
-        SEARCH + "{oracle_dim: {int: [1, 3]}}}\n",
-        "cannot open search storage 'postgresql+psycopg://me:***@127.0.0.1:9/x'",
-        f"run s.yaml --tracking sqlite:///runs.db --storage postgresql+psycopg://me:{PASSWORD}@127.0.0.1:9/x",
-    ),
-    study(
-        "a cluster that is no address", GOOD, "--cluster 'nowhere' is no web address", "submit s.yaml --cluster nowhere"
-    ),
-    study(
-        "a cluster that is not there",
-        GOOD,
-        "no cluster at http://127.0.0.1:9: Connection refused",
-        "submit s.yaml --cluster http://127.0.0.1:9",
-    ),
-    study(
-        "a cluster with a password",
-        GOOD,
-        "no names or passwords",
-        f"submit s.yaml --cluster http://me:{PASSWORD}@127.0.0.1:9",
-    ),
-    # Results that somebody has tampered with.
-    Hostile("a key that climbs out of the store", "explain ../../../etc/passwd", "no trial '../../../etc/passwd'"),
-    Hostile("a trial that is not there", f"explain {KEY}", f"no trial '{KEY}'"),
-    Hostile(
-        "a result that is no JSON",
-        f"explain {KEY}",
-        "result.json: not a readable trial result",
-        result(KEY, result_json="{"),
-    ),
-    Hostile(
-        "a result of another shape",
-        f"explain {KEY}",
-        "result.json: not a readable trial result",
-        result(KEY, result_json='{"surprise": 1}'),
-    ),
-    Hostile(
-        "weights that run code when they are unpickled",
-        f"explain {TRAINED}",
-        "model.pt",
-        weights=lambda _: malicious_weights(),
-    ),
-    Hostile(
-        "weights that were cut in half", f"explain {TRAINED}", "model.pt", weights=lambda good: good[: len(good) // 2]
-    ),
-    Hostile("weights that are a text", f"explain {TRAINED}", "model.pt", weights=lambda _: b"weights"),
-    Hostile("a report of nothing", "report nowhere", "no trial 'nowhere'"),
-    Hostile("pages of a store without runs", "ui --port 99999999", "mlflow.db holds no runs yet"),
 )

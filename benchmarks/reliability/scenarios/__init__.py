@@ -1,0 +1,9 @@
+"""The scenarios, each a small function that does one thing to a study and counts what is left of it."""
+
+from benchmarks.reliability.scenarios.cluster import ON_A_CLUSTER
+from benchmarks.reliability.scenarios.common import Scenario
+from benchmarks.reliability.scenarios.machine import ON_ONE_MACHINE
+
+SCENARIOS: dict[str, Scenario] = {**ON_A_CLUSTER, **ON_ONE_MACHINE}
+
+__all__ = ["SCENARIOS", "Scenario"]
