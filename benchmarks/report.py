@@ -19,7 +19,8 @@ from nbsr_platform.paths import Home
 from nbsr_platform.proposals import Proposal
 from nbsr_platform.report import Material, page
 from nbsr_platform.report.find import of_study
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial, data_fingerprint, grid, make_trial
 

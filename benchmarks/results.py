@@ -13,7 +13,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from nbsr_platform.paths import Home
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Collection, Study, load
 from nbsr_platform.summary import Row, figures_over_seeds, summarise
 from nbsr_platform.trial import Trial, data_fingerprint, grid

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median, stdev
 
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
 from nbsr_platform.running import run
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial, data_fingerprint, grid
 from rich.console import Console

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from nbsr_platform import Study
 from nbsr_platform.paths import Home
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore
 from nbsr_platform.summary import short
 from nbsr_platform.trial import data_fingerprint, grid
 

@@ -102,17 +102,20 @@ class TorchLearner(Learner):
 
     def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
         batches = self.batches(splits, config, execution)
-        if execution.shard[1] > 1:
-            batches = ShardedBatches(batches, *execution.shard)
+        share = ShardedBatches(batches, *execution.shard) if execution.shard[1] > 1 else None
         for step in self.module.modules():
             if isinstance(step, Standardise):
                 step.fit(splits.train.x)
         module = self.module.to(execution.device)
         runner = module if execution.wrap is None else execution.wrap(module)
+
+        def loss(_: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+            return self.loss(runner, x, y, epoch)
+
         trainer = Trainer(
             module,
-            lambda _, x, y, epoch: self.loss(runner, x, y, epoch),
-            batches,
+            loss if share is None else lambda *given: share.weigh(loss(*given)),
+            batches if share is None else share,
             config,
             validation=lambda _: self._figures(splits.valid),
             seed=seed,
@@ -217,19 +220,32 @@ class NbsrLearner(TorchLearner):
         return self.trace(x).probabilities().cpu()
 
 
-@dataclass(frozen=True)
+@dataclass
 class ShardedBatches:
-    """Every `world`-th row of each batch: the workers of one training see what one worker alone would have seen."""
+    """Every `world`-th row of each batch: the workers of one training see what one worker alone would have seen.
+
+    Shares may be unequal, and DDP takes the plain mean of the workers' gradients; so each counts by its rows. Where a
+    batch has fewer rows than there are workers, those without one take the first, which then counts nothing.
+
+    Attributes:
+        weight: of the share that was given last, `rows * world / rows of the batch`.
+    """
 
     whole: Batches
     rank: int
     world: int
+    weight: float = 1.0
 
     def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in self.whole.epoch(seed, epoch):
-            if len(y) >= self.world:  # a last batch too small to share is left out by all
-                rows = slice(self.rank, len(y) - len(y) % self.world, self.world)
-                yield x[rows], y[rows]
+            share = slice(self.rank, None, self.world)
+            self.weight = len(y[share]) * self.world / len(y)
+            yield (x[share], y[share]) if self.weight else (x[:1], y[:1])
+
+    def weigh(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The terms of a loss over the share that was given last; its gradient counts by the share's weight."""
+        loss = terms["loss"]
+        return {**terms, "loss": loss.detach() + (loss - loss.detach()) * self.weight}
 
 
 class BoostedTrees(Learner):

@@ -69,8 +69,8 @@ class Bench:
         rows = json.loads(kept.read_text())
         return {int(number): (params, values) for number, (params, values) in rows.items()}
 
-    def ledger_here(self, study: Path, trials: int = TRIALS) -> Ledger:
-        home = study.parent / ".nbsr"
+    def ledger_here(self, study: Path, trials: int = TRIALS, home: Path | None = None) -> Ledger:
+        home = home or study.parent / ".nbsr"
         return read_ledger(study.stem, f"sqlite:///{home}/mlflow.db", home, None, trials)
 
     def ledger(self, study: Path, trials: int = TRIALS) -> Ledger:

@@ -15,6 +15,8 @@ from mlflow import MlflowClient
 from nbsr_platform.paths import Home
 from nbsr_platform.search_storage import open_storage
 
+from nbsr_core.domains.iris import Iris
+
 # Parameters and values of each proposal, by its number.
 Rows = dict[int, tuple[Mapping[str, Any], list[float]]]
 TRIALS, EPOCHS, BATCHES, NAP = 24, 8, 3, 0.05
@@ -46,14 +48,24 @@ class Outcome:
         return self.lost == self.doubled == 0 and self.same is not False
 
 
-def make_study(folder: Path, name: str, *, trials: int = TRIALS, epochs: int = EPOCHS, **more: Any) -> Path:
-    """A project with a study of naps: a search, so that Optuna has to agree; one model on a team with `workers`."""
+def make_study(
+    folder: Path, name: str, *, trials: int = TRIALS, epochs: int = EPOCHS, own_labels: bool = False, **more: Any
+) -> Path:
+    """A project with a study of naps: a search, so that Optuna has to agree; one model on a team with `workers`.
+
+    With `own_labels`, the labels of the training set come from labels.csv beside it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(Path(__file__).with_name("napping.py"), folder)
+    data: dict[str, Any] = {"seconds": NAP, "log": str(folder / "naps.log")}
+    if own_labels:
+        labels = Iris().load(None, 0).train.y.tolist()
+        (folder / "labels.csv").write_text("".join(f"{label}\n" for label in labels))
+        data["labels"] = str(folder / "labels.csv")
     study: dict[str, Any] = {
         "name": name,
         "domain": "napping:Napping",
-        "data": {"seconds": NAP, "log": str(folder / "naps.log")},
+        "data": data,
         "training": {"epochs": epochs, "batch_size": 30},
         "models": {"nbsr": {}},
         "search": {

@@ -15,10 +15,16 @@ from nbsr_core.domains.iris import Iris
 
 @dataclass(frozen=True)
 class Naps:
-    """How long each nap is, and the file that counts them; beside this one unless told."""
+    """How long each nap is, and which files are used.
+
+    Attributes:
+        log: the file that counts naps; beside this one by default.
+        labels: a file with the labels of the training set; Iris's own by default.
+    """
 
     seconds: float = 0.1
     log: str = ""
+    labels: str = ""
 
 
 class Napping(Iris):
@@ -36,4 +42,8 @@ class Napping(Iris):
             time.sleep(data.seconds)
             return x
 
-        return replace(super().load(None, seed), augment=nap)
+        splits = replace(super().load(None, seed), augment=nap)
+        if not data.labels:
+            return splits
+        labels = torch.tensor([int(line) for line in Path(data.labels).read_text().split()])
+        return replace(splits, train=replace(splits.train, y=labels))

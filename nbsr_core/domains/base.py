@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -58,8 +59,9 @@ class Splits:
         return len(self.class_names)
 
     def fingerprint(self) -> str:
-        """A hash of every value in every split: equal data, equal fingerprint."""
-        digest = hashlib.sha256()
+        """A hash of every value in every split, and of what classes and features are called."""
+        names = [list(self.class_names), list(self.feature_names)]
+        digest = hashlib.sha256(json.dumps(names).encode())
         splits = {"train": self.train, "valid": self.valid, "test": self.test, **self.extra}
         for name, split in splits.items():
             for tensor in (split.x, split.y):

@@ -29,7 +29,7 @@ from nbsr_core.training import EpochRecord
 from nbsr_platform.checkpoints import CHECKPOINT, restore, write_records
 from nbsr_platform.placement import Team
 from nbsr_platform.results import TrialResult
-from nbsr_platform.trial import Trial
+from nbsr_platform.trial import StaleError, Trial
 
 POLL_SECONDS = 0.5
 
@@ -97,8 +97,17 @@ def run_distributed(trial: Trial, team: Team, kept: Path, collector: Any) -> Ite
             break
         time.sleep(POLL_SECONDS)
     if "error" in outcome:
+        _raise_stale(outcome["error"])
         raise TrainingFailedError(f"training on {team.workers} workers failed: {outcome['error']}")
     yield outcome["result"].return_value
+
+
+def _raise_stale(error: Exception) -> None:
+    """Raise what a worker of the team said of a trial that is not the one that was asked for."""
+    for failure in getattr(error, "worker_failures", {}).values():
+        said = getattr(failure, "_base_exc", failure)  # Ray Train wraps what its workers raise
+        if isinstance(said, StaleError):
+            raise said
 
 
 def _worker_loop(config: dict[str, Any]) -> TrialResult | None:

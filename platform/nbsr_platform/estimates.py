@@ -12,7 +12,8 @@ import torch
 
 from nbsr_core.errors import InputError
 from nbsr_platform.placement import Placement
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore
 from nbsr_platform.trial import Trial, canonical
 
 # The first epoch of a process is slower than the others, and the second tells whether a model has any.

@@ -25,9 +25,10 @@ from nbsr_core.errors import InputError
 from nbsr_platform.outcome import Outcome, Recorder
 from nbsr_platform.paths import Home
 from nbsr_platform.placement import beside_the_driver, capacity, placement
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Study
-from nbsr_platform.trial import Trial
+from nbsr_platform.trial import StaleError, Trial
 from nbsr_platform.worker import RESULT, TrialTrainable
 
 
@@ -189,6 +190,8 @@ class _Driver(_LeftBehind, tune.Callback):  # type: ignore[misc]
             else:
                 result = TrialResult(mine.key, "failed", seconds, epochs, error="the worker ended without a result")
         with self.searcher.ending.guard():
+            if result.status == "stale":
+                raise StaleError(result.error)
             self.keep(mine, result)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

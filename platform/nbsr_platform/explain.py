@@ -25,10 +25,11 @@ from nbsr_core.learners import BoostedTrees, Learner, NbsrLearner
 from nbsr_platform.explanation import Amount, Explanation, Population, Visit
 from nbsr_platform.options import from_plain
 from nbsr_platform.paths import Home
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore
 from nbsr_platform.tracking_names import PARETO
 from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked, sqlite_file
-from nbsr_platform.trial import Trial
+from nbsr_platform.trial import Trial, code_version
 
 TOP_CLASSES, TOP_FEATURES, TOP_FEATURES_OF_EXPERT = 4, 10, 5
 RUN_ID = re.compile(r"[0-9a-f]{32}")
@@ -59,7 +60,7 @@ def explain(home: Home, what: str, question: Question | int, tracking_uri: str |
     notes = []
     if domain.fingerprint(data) != trial.data_fingerprint:
         notes.append("the data has changed since this trial: the sample may not be the one that it was tested on")
-    elif trial.key != key:
+    elif trial.code != code_version(trial.domain, trial.beside):
         notes.append("the code has changed since this trial: what it said then may have been something else")
     answer = domain.explain(learner, splits, question)
     if answer is not None:
@@ -96,13 +97,13 @@ def find_trial(home: Home, what: str, tracking_uri: str | None = None) -> str:
     store = ResultStore(home.trials)
     if RUN_ID.fullmatch(what):
         _, key = key_of_run(home, what, tracking_uri)
-        if not store.has(key):
+        if not store.folder(key).is_dir():
             raise InputError(
                 f"run {what} is trial {key}, which is not among the finished trials in {home.trials}; "
                 "name the home of whoever ran it, or run its study here"
             )
         return key
-    keys = list(_keys(store))
+    keys = store.keys()
     matches = [key for key in keys if what and key.startswith(what)]
     if len(matches) == 1:
         return matches[0]
@@ -110,11 +111,6 @@ def find_trial(home: Home, what: str, tracking_uri: str | None = None) -> str:
         raise InputError(f"{what!r} is the beginning of {len(matches)} trials: {_listed(store, matches)}")
     known = _listed(store, keys) if keys else "none yet; `nbsr run STUDY` makes some"
     raise InputError(f"no trial {what!r} in {home.trials}; give a trial's key or MLflow run id. Trials: {known}")
-
-
-def _keys(store: ResultStore) -> Iterator[str]:
-    if store.root.is_dir():
-        yield from sorted(path.name for path in store.root.iterdir() if path.name[0] != "." and store.has(path.name))
 
 
 def _named(store: ResultStore, keys: Iterable[str]) -> Iterator[tuple[str, Trial]]:
@@ -174,7 +170,7 @@ def _no_walk(trial: Trial, store: ResultStore) -> str:
         f"only NBSR models walk and can be explained by their walk; {trial.name!r} of study {trial.study!r} is a "
         f"{trial.family} of kind {trial.kind!r}"
     )
-    others = [(key, other) for key, other in _named(store, _keys(store)) if other.study == trial.study]
+    others = [(key, other) for key, other in _named(store, store.keys()) if other.study == trial.study]
     walks = [f"{key} ({other.name})" for key, other in others if other.family == "nbsr"]
     return f"{said}. NBSR trials of that study: {', '.join(walks[:MOST_LISTED])}" if walks else said
 
@@ -183,10 +179,11 @@ def _rebuild(trial: Trial, key: str, domain: Domain, splits: Splits, store: Resu
     kind = domain.models[trial.kind]
     signature = Signature(splits.class_names, splits.feature_names)
     learner = kind.build(from_plain(kind.options, trial.options), signature)
+    state = store.load_state(key)
+    if state is None:
+        raise InputError(f"trial {key} was stored without its weights; run its study again")
     try:
-        learner.load_state(store.load_state(key))
-    except FileNotFoundError:
-        raise InputError(f"trial {key} was stored without its weights; run its study again") from None
+        learner.load_state(state)
     except RuntimeError as error:
         raise InputError(f"the weights of trial {key} do not fit the model as it is built now: {error}") from None
     return learner
@@ -199,7 +196,7 @@ def _population(trial: Trial, domain: Domain, splits: Splits, store: ResultStore
         shared = ("study", "domain", "data_fingerprint", "seed")
         return all(getattr(other, name) == getattr(trial, name) for name in shared)
 
-    for key, other in _named(store, _keys(store)):
+    for key, other in _named(store, store.keys()):
         if not same(other) or other.family != "baseline" or other.kind not in domain.models:
             continue
         learner = _rebuild(other, key, domain, splits, store)

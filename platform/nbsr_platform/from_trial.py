@@ -12,7 +12,7 @@ from nbsr_core.errors import InputError
 from nbsr_platform.documents import dump, parse
 from nbsr_platform.explain import RUN_ID, find_trial, key_of_run, trial_of
 from nbsr_platform.paths import Home
-from nbsr_platform.results import ResultStore
+from nbsr_platform.store import ResultStore
 from nbsr_platform.tracking_names import STUDY_FILE
 from nbsr_platform.tracking_store import TrackingStore
 from nbsr_platform.trial import Trial

@@ -35,6 +35,8 @@ class Resources:
         gpus_per_worker: used where there are GPUs; a share of one where a trial has one worker.
         concurrency: trials at once; None for as many as there is room for.
         retries: new starts of a trial whose worker died.
+        same_environment: reuse only results of the same library versions, kernels, threads and workers: they may
+            differ from others in their last digits.
     """
 
     workers: AtLeastOne = 1
@@ -42,6 +44,7 @@ class Resources:
     gpus_per_worker: Annotated[float, Check("a number >= 0", lambda value: 0 <= value < 1e6)] = 0.0
     concurrency: AtLeastOne | None = None
     retries: NotNegative = 2
+    same_environment: bool = False
 
     def __post_init__(self) -> None:
         gpus = self.gpus_per_worker

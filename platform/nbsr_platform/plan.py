@@ -20,9 +20,9 @@ from rich.text import Text
 from nbsr_platform.estimates import Timing, Timings, duration
 from nbsr_platform.paths import Home
 from nbsr_platform.placement import Placement, placement
-from nbsr_platform.results import ResultStore
 from nbsr_platform.search_storage import open_storage
 from nbsr_platform.space import Choice, FloatRange, IntRange, Parameter
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Collection, Search, Study
 from nbsr_platform.tracking_store import sqlite_file
 from nbsr_platform.trial import Trial, data_fingerprint, grid, make_trial, study_key

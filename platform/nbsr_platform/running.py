@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from nbsr_platform import summary
+from nbsr_platform.environment import differences
 from nbsr_platform.outcome import Outcome, Recorder
 from nbsr_platform.paths import Home
 from nbsr_platform.prepare import prepare
 from nbsr_platform.progress import Progress
 from nbsr_platform.proposals import Proposal
 from nbsr_platform.report import Material, write_report
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
 from nbsr_platform.session import ray_session, study_lock
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Collection, Study
 from nbsr_platform.tracking import Tracker
 from nbsr_platform.tracking_store import checked
@@ -115,7 +117,9 @@ class RunResult:
     def notes(self) -> list[str]:
         """What a reader must know before believing a figure, each once."""
         results = [result for part in self.parts for _, result in part.material.finished]
-        return list(dict.fromkeys(warning for result in results for warning in result.warnings))
+        elsewhere = differences(result.environment for result in results)
+        warnings = dict.fromkeys(warning for result in results for warning in result.warnings)
+        return [*warnings, *([] if elsewhere is None else [elsewhere])]
 
     def to_json(self) -> dict[str, Any]:
         """The document that `nbsr run --json` prints."""
@@ -236,6 +240,13 @@ def _run_one(
 
             def work_through(trials: Sequence[Trial], title: str, outcome: Outcome) -> None:
                 missing = [trial for trial in trials if not store.has(trial.key)]
+                for trial in missing:
+                    if store.folder(trial.key).is_dir():
+                        console.print(
+                            f"{trial.name} runs again, its stored result is damaged: {store.damage(trial.key)}",
+                            soft_wrap=True,
+                            markup=False,
+                        )
                 for trial in trials:
                     if trial not in missing:
                         _reuse(trial, store.load(trial.key), outcome, recorder)

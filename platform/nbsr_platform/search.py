@@ -19,9 +19,10 @@ from optuna.trial import TrialState
 from nbsr_core.errors import InputError
 from nbsr_platform.paths import Home
 from nbsr_platform.proposals import Proposal, promising
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
 from nbsr_platform.search_options import Search
 from nbsr_platform.search_storage import open_storage, patiently
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Study
 from nbsr_platform.trial import Trial, make_trial
 

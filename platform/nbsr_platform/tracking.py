@@ -19,7 +19,8 @@ from nbsr_core.errors import InputError
 from nbsr_platform.artifacts import write_artifacts
 from nbsr_platform.from_trial import study_text
 from nbsr_platform.paths import Home
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore
 from nbsr_platform.tracking_names import (
     PARETO,
     STUDY_FILE,
@@ -306,8 +307,9 @@ class Tracker:
             folder = Path(name)
             write_artifacts(folder, trial, result)
             (folder / STUDY_FILE).write_text(study_text(trial), encoding="utf-8")
-            if store is not None and (store.folder(trial.key) / "model.pt").exists():
-                save_model(folder / "model", ModelConfig.of(trial, result), store.load_state(trial.key))
+            state = None if store is None else store.load_state(trial.key)
+            if state is not None:
+                save_model(folder / "model", ModelConfig.of(trial, result), state)
             self.store.call("log_artifacts", run_id, str(folder))
 
 

@@ -1,28 +1,36 @@
 """A trial: one model, one seed, one set of options, and a key that says whether it was done before.
 
 The key is a hash of all that determines the result. Equal keys, equal results: a study that is run again, or another
-one that shares trials with it, reuses them; after a change of an option, of the data or of the code it runs anew.
+one that shares trials with it, reuses them; after a change of an option, of the data, of a file that the options name
+or of the code it runs anew. What only changes the last digits (versions of libraries, threads, workers) is written
+down with the result, and part of the key for those who ask for that.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import nbsr_core
-from nbsr_core.domains.domain import find_domain
+from nbsr_core.domains.domain import SHIPPED, find_domain
+from nbsr_core.errors import NbsrError
+from nbsr_core.sources import NamesFiles, checksum, code_behind
+from nbsr_platform.environment import rounding
 from nbsr_platform.options import to_plain
 from nbsr_platform.study import Study
 
 # Parts of the core that show results but do not make them.
 NOT_DECISIVE = {"figures.py", "frontier_figure.py"}
-SOURCES = {".py", ".c", ".h"}
+SOURCES = {".py", ".c", ".h", ".toml"}
+
+
+class StaleError(NbsrError, RuntimeError):
+    """What a trial's key speaks of has changed since the study began: its result would stand under a wrong key."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,9 @@ class Trial:
     Attributes:
         label: the model's name in the study; two labels may share a kind.
         data_fingerprint: hash of the data itself, so that changed files change the key.
+        code: hash of the source that it runs, see `code_version`.
+        files: hashes of the files that its options name, by the options' names.
+        rounding: what changes the last digits, where results are to be told apart by it; empty otherwise.
         proposal: number of the search's proposal that this trial is, or None in a grid.
         beside: folder of the study file, in which the domain's module may stand.
     """
@@ -47,6 +58,9 @@ class Trial:
     training: Mapping[str, Any]
     evaluation: Mapping[str, Any]
     seed: int
+    code: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    rounding: Mapping[str, str] = field(default_factory=dict)
     proposal: int | None = None
     beside: str | None = None
 
@@ -62,7 +76,9 @@ class Trial:
             "training": self.training,
             "evaluation": self.evaluation,
             "seed": self.seed,
-            "code": code_version(self.domain, self.beside),
+            "code": self.code,
+            "files": self.files,
+            "rounding": self.rounding,
         }
         return hashlib.sha256(canonical(decisive).encode()).hexdigest()[:16]
 
@@ -88,7 +104,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def code_version(domain: str, beside: str | None = None) -> str:
-    """Hash of the source that a trial runs: the core, and the domain's own package where that is somebody else's."""
+    """Hash of the source that a trial runs: the core, and one's own domain with all that it imports."""
     core = Path(nbsr_core.__file__).parent
     sources = (path for path in core.rglob("*") if path.suffix in SOURCES and path.name not in NOT_DECISIVE)
     files = {f"core/{path.relative_to(core)}": path for path in sources}
@@ -100,12 +116,24 @@ def code_version(domain: str, beside: str | None = None) -> str:
         owner = Path(name).relative_to("core/domains").parts[0].removesuffix(".py")
         if owner not in involved and (shipped / owner).exists():
             del files[name]
-    source = Path(inspect.getfile(type(found)))
-    files.setdefault(f"domain/{source.name}", source)
-    digest = hashlib.sha256()
-    for name in sorted(files):
-        digest.update(name.encode() + b"\0" + files[name].read_bytes() + b"\0")
-    return digest.hexdigest()[:12]
+    if domain not in SHIPPED:
+        files |= {f"domain/{name}": path for name, path in code_behind(type(found).__module__).items()}
+    return checksum(files)
+
+
+def named_files(options: Any, path: tuple[str, ...] = ()) -> dict[str, str]:
+    """Hashes of the files that options name (weights, code of one's own), by the options' names.
+
+    A file that is not there has none: whoever needs it says so.
+    """
+    found: dict[str, str] = {}
+    if isinstance(options, NamesFiles):
+        there = {name: file for name, file in options.decisive_files().items() if file.is_file()}
+        found |= {".".join((*path, name)): checksum({name: file}) for name, file in there.items()}
+    if is_dataclass(options):
+        for part in fields(options):
+            found |= named_files(getattr(options, part.name), (*path, part.name))
+    return found
 
 
 def data_fingerprint(study: Study) -> str:
@@ -116,7 +144,14 @@ def data_fingerprint(study: Study) -> str:
 def study_key(study: Study, fingerprint: str) -> str:
     """What makes a study the same study: all that is in it but where it runs, its data, and the code it runs."""
     content = {name: value for name, value in study.to_dict().items() if name != "resources"}
-    decisive = {"study": content, "data_fingerprint": fingerprint, "code": code_version(study.domain, _place(study))}
+    files = [named_files(part) for part in (study.data, *(choice.options for choice in study.models.values()))]
+    decisive = {
+        "study": content,
+        "data_fingerprint": fingerprint,
+        "code": code_version(study.domain, _place(study)),
+        "files": files,
+        "rounding": _rounding(study),
+    }
     return hashlib.sha256(canonical(decisive).encode()).hexdigest()[:12]
 
 
@@ -137,6 +172,7 @@ def make_trial(
 ) -> Trial:
     """A trial of one of the study's models, with its own options unless others are given."""
     choice = study.models[label]
+    options = choice.options if options is None else options
     return Trial(
         study=study.name,
         domain=study.domain,
@@ -145,13 +181,20 @@ def make_trial(
         label=label,
         kind=choice.kind,
         family=choice.family,
-        options=to_plain(choice.options if options is None else options),
+        options=to_plain(options),
         training=to_plain(choice.training if training is None else training),
         evaluation=to_plain(study.evaluation),
         seed=seed,
+        code=code_version(study.domain, _place(study)),
+        files={**named_files(study.data, ("data",)), **named_files(options)},
+        rounding=_rounding(study),
         proposal=proposal,
         beside=_place(study),
     )
+
+
+def _rounding(study: Study) -> dict[str, str]:
+    return rounding(study.resources) if study.resources.same_environment else {}
 
 
 def _place(study: Study) -> str | None:

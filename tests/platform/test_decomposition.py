@@ -11,7 +11,7 @@ import torch
 from nbsr_platform.report import Material, page
 from nbsr_platform.report.decomposition import TERMS, Decomposed, changes, decompose, jackknife, terms
 from nbsr_platform.study import Study
-from nbsr_platform.trial import grid
+from nbsr_platform.trial import data_fingerprint, grid
 from nbsr_platform.worker import run_trial
 
 STUDY = Path(__file__).parents[2] / "studies" / "theory" / "bias_variance.yaml"
@@ -93,7 +93,7 @@ def test_its_report_has_the_decomposition() -> None:
     study = Study.load(STUDY, ["seeds=4", "training.epochs=1", "data.train=40", "data.test=60"])
     study = replace(study, models={label: study.models[label] for label in ("d1w1", "d2w1", "d1w2", "d2w2")})
     finished = []
-    for trial in grid(study, "none"):
+    for trial in grid(study, data_fingerprint(study)):
         *_, result = run_trial(trial, "cpu")
         finished.append((trial, result))
     known = Material(study, finished, wanted=len(finished))

@@ -14,11 +14,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nbsr_platform import trial as trial_module
+from nbsr_platform import explain as explain_module
 from nbsr_platform.explain import explain
 from nbsr_platform.explanation import Amount, Explanation, Feature, Visit
 from nbsr_platform.paths import Home
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore, seal
 from nbsr_platform.study import Study
 from nbsr_platform.svg import fit, width_of, wrap
 from nbsr_platform.tracking import Tracker
@@ -57,6 +58,7 @@ class Trained:
         result = self.store.load(self.trials[label].key)
         changed = replace(result, trial={**result.trial, **changes.pop("trial", {})}, **changes)
         (self.store.folder(result.key) / "result.json").write_text(changed.to_json())
+        seal(self.store.folder(result.key), result.key)
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +260,7 @@ def test_what_has_changed_since_is_said(trained: Trained, tmp_path: Path, monkey
     (note,) = explain(damaged.home, key, 0).notes
     assert "data has changed" in note
     assert note in explain(damaged.home, key, 0).text()
-    monkeypatch.setattr(trial_module, "code_version", lambda domain, beside: "another")
+    monkeypatch.setattr(explain_module, "code_version", lambda domain, beside: "another")
     (note,) = explain(trained.home, key, 0).notes
     assert "code has changed" in note
 
@@ -267,10 +269,16 @@ def test_damaged_trials_say_what_is_wrong_with_them(trained: Trained, tmp_path: 
     key = trained.trials["nbsr"].key
     damaged = trained.copy(tmp_path / "a")
     (damaged.store.folder(key) / "model.pt").unlink()
+    with pytest.raises(InputError, match=r"model\.pt: No such file or directory; run its study again"):
+        explain(damaged.home, key, 0)
+    seal(damaged.store.folder(key), key)
     with pytest.raises(InputError, match="without its weights"):
         explain(damaged.home, key, 0)
     damaged = trained.copy(tmp_path / "b")
     shutil.copy(trained.store.folder(trained.trials["mlp"].key) / "model.pt", damaged.store.folder(key) / "model.pt")
+    with pytest.raises(InputError, match=r"model\.pt is not what was saved: its checksum differs"):
+        explain(damaged.home, key, 0)
+    seal(damaged.store.folder(key), key)
     with pytest.raises(InputError, match="do not fit the model"):
         explain(damaged.home, key, 0)
     damaged = trained.copy(tmp_path / "c")
@@ -279,6 +287,7 @@ def test_damaged_trials_say_what_is_wrong_with_them(trained: Trained, tmp_path: 
         explain(damaged.home, key, 0)
     damaged = trained.copy(tmp_path / "d")
     (damaged.store.folder(key) / "result.json").write_text("{")
+    seal(damaged.store.folder(key), key)
     with pytest.raises(InputError, match="not a readable trial result"):
         explain(damaged.home, key, 0)
     with pytest.raises(InputError, match=r"no trial 'zz'.*dense seed 0"):  # which does not hide the others

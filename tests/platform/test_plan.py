@@ -16,8 +16,9 @@ from nbsr_platform.estimates import Timing, Timings, duration, probe
 from nbsr_platform.paths import Home
 from nbsr_platform.placement import placement
 from nbsr_platform.plan import NEW_STORE, RAY_START, TEAM_START, Plan, plan, render
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
 from nbsr_platform.search import open_storage
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Collection, Resources, Study
 from nbsr_platform.trial import Trial, data_fingerprint, grid, make_trial, study_key
 from rich.console import Console
@@ -247,7 +248,7 @@ def test_a_training_that_cannot_be_cut_short_is_begun_and_left() -> None:
             "models": {"cnn_gru": {"dagger": {"rounds": 3, "episodes": 10}}},
         }
     )
-    (trial,) = grid(study, "abc")
+    (trial,) = grid(study, data_fingerprint(study))
     timing = probe(trial, placement(Resources(), {"CPU": 1.0}))
     assert timing.basis == "a probe of 2 epochs, without judging"
     assert timing.epoch is not None
@@ -257,7 +258,7 @@ def test_a_probe_leaves_threads_and_trial_as_they_were() -> None:
     import torch
 
     study = study_of()
-    trial = make_trial(study, "mlp", 0, "0" * 16)
+    trial = make_trial(study, "mlp", 0, data_fingerprint(study))
     before = torch.get_num_threads(), dict(trial.training)
     timing = probe(trial, placement(Resources(), {"CPU": 1.0}))
     assert timing.epoch is not None

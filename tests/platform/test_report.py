@@ -18,7 +18,8 @@ from nbsr_platform.report import Material, page
 from nbsr_platform.report.find import find
 from nbsr_platform.report.searches import importances
 from nbsr_platform.report.verdicts import answer, difference, lines
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Study
 from nbsr_platform.trial import data_fingerprint, grid
 from scipy import stats

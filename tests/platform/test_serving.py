@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
 from nbsr_platform.serving import ModelConfig, ServedModel, inputs, load_learner, log_model, save_model
+from nbsr_platform.store import ResultStore
 from nbsr_platform.tracking import Tracker
 from nbsr_platform.trial import Trial
 from toys import CLASSES, SMALL, ToyStudy, make_trial, store_uri, train

@@ -278,7 +278,16 @@ class TestModulesBesideTheFile:
         before = trial.key
         write(MODULE + "# changed\n", "mine/nbsr_platform_test_flowers.py")
         trial_module.code_version.cache_clear()
-        assert replace(trial).key != before
+        (after,) = grid(Study.load("mine/study.yaml"), "abc")
+        assert after.key != before
+
+    def test_the_code_that_it_imports_counts(self) -> None:
+        path = self.study("mine")
+        (before,) = grid(Study.load(path), "abc")
+        write("WORDS = 'others'\n", "mine/nbsr_platform_test_words.py")
+        trial_module.code_version.cache_clear()
+        (after,) = grid(Study.load(path), "abc")
+        assert after.key != before.key
 
     def test_what_is_installed_goes_first(self) -> None:
         with pytest.raises(StudyError, match=r"module 'json' \(.*json.__init__.py\) has no 'Flowers'"):

@@ -12,7 +12,8 @@ import typer
 from nbsr_platform.checkpoints import CHECKPOINT, EPOCHS, last_good_checkpoint
 from nbsr_platform.cli_parts import clear_errors
 from nbsr_platform.execute import _Ending
-from nbsr_platform.results import ResultStore, StoreError, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore, StoreError
 from nbsr_platform.worker import beside_here
 
 from nbsr_core.training import EpochRecord

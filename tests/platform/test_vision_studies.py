@@ -19,7 +19,8 @@ import pytest
 from nbsr_platform.explain import explain
 from nbsr_platform.explanation import Explanation
 from nbsr_platform.paths import Home
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Study
 from nbsr_platform.trial import data_fingerprint, grid
 from nbsr_platform.walk_svg import draw_walk

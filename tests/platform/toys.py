@@ -103,6 +103,7 @@ def make_trial(kind: str = "nbsr", seed: int = 0, label: str | None = None, **ch
         "training": {**asdict(TrainingConfig(epochs=3, batch_size=64, learning_rate=0.01))},
         "evaluation": asdict(EvaluationOptions(max_vacuity=0.8, audits=3)),
         "seed": seed,
+        "code": "abc",
     }
     return Trial(**{**parts, **changes})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import pickle
 import shlex
 import zipfile
@@ -12,7 +14,8 @@ from io import BytesIO
 from pathlib import Path
 
 from nbsr_platform.paths import Home
-from nbsr_platform.results import ResultStore, TrialResult
+from nbsr_platform.results import TrialResult
+from nbsr_platform.store import MANIFEST, ResultStore, seal
 from nbsr_platform.study import Study
 from nbsr_platform.trial import data_fingerprint, grid
 from nbsr_platform.worker import run_trial
@@ -79,6 +82,7 @@ class Hostile:
             store.save(found)
             model = store.folder(found.key) / "model.pt"
             model.write_bytes(self.weights(model.read_bytes()))
+            seal(store.folder(found.key), found.key)  # whoever can write to a store can also make its checksums right
 
     @property
     def arguments(self) -> list[str]:
@@ -90,8 +94,11 @@ def study(name: str, text: str | bytes, says: str, command: str = "validate s.ya
 
 
 def result(key: str, **files: str | bytes) -> dict[str, str | bytes]:
-    """Files of a trial in a store."""
-    return {f".nbsr/trials/{key}/{name.replace('_', '.')}": content for name, content in files.items()}
+    """Files of a trial in a store, with the checksums that belong to them."""
+    placed = {name.replace("_", "."): text.encode() if isinstance(text, str) else text for name, text in files.items()}
+    checksums = {name: hashlib.sha256(content).hexdigest() for name, content in placed.items()}
+    placed[MANIFEST] = json.dumps({"key": key, "files": checksums}).encode()
+    return {f".nbsr/trials/{key}/{name}": content for name, content in placed.items()}
 
 
 KEY, TRAINED = "0123456789abcdef", "KEY"

@@ -74,6 +74,24 @@ STORES: tuple[Hostile, ...] = (
         result(KEY, result_json='{"surprise": 1}'),
     ),
     Hostile(
+        "a result without checksums",
+        f"explain {KEY}",
+        "manifest.json: no readable list of checksums; run its study again",
+        {f".nbsr/trials/{KEY}/result.json": "{}"},
+    ),
+    Hostile(
+        "a result that was changed after it was saved",
+        f"explain {KEY}",
+        "result.json is not what was saved: its checksum differs",
+        {**result(KEY, result_json="{}"), f".nbsr/trials/{KEY}/result.json": '{"key": 1}'},
+    ),
+    Hostile(
+        "the result of another trial",
+        f"explain {KEY}",
+        "result.json is the result of another trial, 'fedcba9876543210'",
+        result(KEY, result_json='{"key": "fedcba9876543210", "status": "finished", "seconds": 1.0}'),
+    ),
+    Hostile(
         "weights that run code when they are unpickled",
         f"explain {TRAINED}",
         "model.pt",

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from nbsr_core.domains.vision.torchvision_models import torchvision
 from nbsr_core.errors import InputError
+from nbsr_core.sources import code_behind
 
 MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SHIPPED = ("resnet18", "efficientnet_lite0", "small")
@@ -47,6 +48,15 @@ class BackboneOptions:
             raise InputError(f"backbone.size must be at least 1, got {self.size}")
         if self.weights == "imagenet" and self.name not in ("resnet18", "efficientnet_lite0"):
             raise InputError(f"backbone.weights: {self.name} has no ImageNet weights; give 'none' or a file")
+
+    def decisive_files(self) -> dict[str, Path]:
+        """The file with the weights, and the code of a network of one's own."""
+        weights = {} if self.weights in ("none", "imagenet") else {"weights": Path(self.weights).expanduser()}
+        return {**weights, **self.own_code()}
+
+    def own_code(self) -> dict[str, Path]:
+        """The source files of a network of one's own; none for a shipped one."""
+        return {} if self.name in SHIPPED else code_behind(self.name.partition(":")[0])
 
     def build(self) -> nn.Module:
         """The network, its classification layer removed."""

@@ -157,7 +157,7 @@ class Source:
             [images.fingerprint, self.rows(images), [table.place.name for table in self.tables(images)]]
             for images in self.sets
         ]
-        words = json.dumps([described, list(self.ood), self.data.valid])
+        words = json.dumps([described, list(self.ood), self.data.valid, list(self.train.class_names)])
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
     def read(self, images: ImageSet) -> Tensor:

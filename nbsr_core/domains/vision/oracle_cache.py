@@ -3,14 +3,16 @@
 A table lies in a folder named by a hash of all that determines it (images, transform, weights). It is computed in
 shards, each a file that is whole or not there; a computation that was killed goes on with the shards that are missing,
 and several processes may share the work. Once all are there, they become one file that is mapped into memory, so that
-many workers on a machine share one copy.
+many workers on a machine share one copy. All files carry checksums: what is damaged is computed again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,11 +27,15 @@ from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, w
 from nbsr_core.domains.vision.images import ImageSet
 from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
 from nbsr_core.errors import InputError
+from nbsr_core.sources import checksum
 from nbsr_core.training.devices import best_device
+
+logger = logging.getLogger("nbsr.cache")
 
 FOLDER_VARIABLE = "NBSR_CACHE"
 WHOLE = "table.npy"
-FORMAT = 1  # of the files; a change of what a recipe computes must raise it
+ABOUT = "about.json"
+FORMAT = 2  # of the files; a change of what a recipe computes must raise it
 
 
 def cache_folder(given: str | None) -> Path:
@@ -87,6 +93,7 @@ class Features(Recipe):
         return {
             "backbone": self.backbone.name,
             "weights": weights_hash(_network(self.backbone)),
+            "code": checksum(self.backbone.own_code()),
             "size": [self.source_size, self.backbone.size],
             **chance,
         }
@@ -141,8 +148,9 @@ class Table:
         return self.place / WHOLE
 
     def shards(self) -> list[Shard]:
-        """The pieces of work that make this table."""
+        """The pieces of work that make this table; files that are damaged are removed first, as if never made."""
         place, step = self.place, self.recipe.shard_rows
+        _remove_if_damaged(place)
         return [
             Shard(self, place, start, min(start + step, len(self.images))) for start in range(0, len(self.images), step)
         ]
@@ -152,13 +160,13 @@ class Table:
 
         A table that is complete is mapped into memory, one that is not is read from its shards.
         """
+        shards = self.shards()
         if not self.whole.exists():
-            shards = self.shards()
             for shard in shards:
                 if shard.start < rows and not shard.done:
                     shard.run()
             if not all(shard.done for shard in shards):
-                parts = [np.load(shard.file) for shard in shards if shard.start < rows]
+                parts = [shard.read() for shard in shards if shard.start < rows]
                 return torch.from_numpy(np.concatenate(parts)[:rows])
             self._assemble(shards)
         # Copy on write: a tensor wants memory that it may write to, the file stays as it is.
@@ -167,18 +175,19 @@ class Table:
     def _assemble(self, shards: Sequence[Shard]) -> None:
         """One file out of all shards; another process may do the same at the same time."""
         try:
-            first = np.load(shards[0].file, mmap_mode="r")
+            first = shards[0].read()
             temporary = self.place / f"table.{os.getpid()}.tmp"
             table = np.lib.format.open_memmap(temporary, "w+", first.dtype, (len(self.images), *first.shape[1:]))
             for shard in shards:
-                table[shard.start : shard.stop] = np.load(shard.file)
+                table[shard.start : shard.stop] = shard.read()
             table.flush()
         except FileNotFoundError:
             if self.whole.exists():
                 return
             raise
         about = {"images": self.images.name, "rows": len(self.images), **self.recipe.identity()}
-        (self.place / "about.json").write_text(json.dumps(about, indent=1))
+        about["checksum"] = _checksum(temporary)
+        (self.place / ABOUT).write_text(json.dumps(about, indent=1))
         os.replace(temporary, self.whole)
         for shard in shards:
             shard.file.unlink(missing_ok=True)
@@ -203,11 +212,25 @@ class Shard:
 
     @property
     def file(self) -> Path:
-        return self.place / f"{self.start:08d}.npy"
+        return self.place / f"{self.start:08d}.npz"
 
     @property
     def done(self) -> bool:
-        return self.file.exists() or (self.place / WHOLE).exists()
+        return zipfile.is_zipfile(self.file) or (self.place / WHOLE).exists()
+
+    def read(self) -> np.ndarray:
+        """The rows; computed again where the file is damaged (a zip knows the checksum of what is in it)."""
+        try:
+            return self._content()
+        except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+            logger.warning("%s is damaged (%s) and made again", self.file, error)
+        self.run()
+        return self._content()
+
+    def _content(self) -> np.ndarray:
+        with np.load(self.file) as archive:
+            rows: np.ndarray = archive["rows"]
+        return rows
 
     def run(self) -> None:
         """Compute and keep the rows; the file is whole or not there, whenever the process may be killed."""
@@ -218,7 +241,33 @@ class Shard:
         self.place.mkdir(parents=True, exist_ok=True)
         temporary = self.file.with_suffix(f".{os.getpid()}.tmp")
         with open(temporary, "wb") as stream:
-            np.save(stream, content)
+            np.savez(stream, rows=content)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, self.file)
+
+
+def _remove_if_damaged(place: Path) -> None:
+    """Remove a table that is not what was written, so that it is computed again."""
+    table = place / WHOLE
+    if not table.exists():
+        return
+    try:
+        expected = json.loads((place / ABOUT).read_text())["checksum"]
+    except (OSError, ValueError, KeyError, TypeError):
+        expected = None
+    about = table.stat()
+    if _checksum_of(table, about.st_mtime_ns, about.st_size) != expected:
+        logger.warning("%s is damaged and made again", table)
+        table.unlink(missing_ok=True)
+
+
+@lru_cache(maxsize=64)
+def _checksum_of(file: Path, changed_at: int, size: int) -> str:
+    """Read once for as long as the file stays as it is."""
+    return _checksum(file)
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

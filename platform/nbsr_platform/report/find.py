@@ -13,7 +13,7 @@ from nbsr_platform.from_trial import study_file, study_values
 from nbsr_platform.paths import Home
 from nbsr_platform.problems import Problems
 from nbsr_platform.report.material import Material
-from nbsr_platform.results import ResultStore
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Collection, Study, load, read_study
 from nbsr_platform.tracking_names import STUDY_FILE
 from nbsr_platform.tracking_store import TrackingStore

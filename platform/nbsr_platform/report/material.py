@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from nbsr_platform import summary
+from nbsr_platform.environment import differences
 from nbsr_platform.proposals import Proposal
 from nbsr_platform.results import TrialResult
 from nbsr_platform.study import Study
@@ -107,6 +108,8 @@ class Material:
     def notes(self) -> list[str]:
         """What a reader must know before believing a figure, each once."""
         notes = list(dict.fromkeys(warning for _, result in self.finished for warning in result.warnings))
+        elsewhere = differences(result.environment for _, result in self.finished)
+        notes += [] if elsewhere is None else [elsewhere]
         missing = self.wanted - len(self.finished) - len(self.failed)
         missing -= sum(proposal.state == "PRUNED" for proposal in self.proposals)
         if missing > 0:

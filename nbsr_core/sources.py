@@ -1,0 +1,91 @@
+"""The files behind a name: a module of somebody's own with all that it imports, for those who ask whether it changed.
+
+Imports are read from the source, wherever in it they stand; nothing is run for it. Installed packages do not count:
+their versions tell them apart. A module whose name is only known when the code runs is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
+from itertools import accumulate
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+# Our own packages have a version of their own.
+OURS = ("nbsr_core", "nbsr_platform")
+INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+@runtime_checkable
+class NamesFiles(Protocol):
+    """Options that name files or code of one's own."""
+
+    def decisive_files(self) -> Mapping[str, Path]:
+        """Files, by a name for each, whose content decides what the options stand for."""
+
+
+def code_behind(module: str) -> dict[str, Path]:
+    """The source files of a module and of all that it imports and that is not installed, by the names of the modules.
+
+    A module of an installed package counts with the other modules of that package.
+    """
+    own, found, todo = module.partition(".")[0], dict[str, Path](), [module]
+    while todo:
+        name = todo.pop()
+        if name in found or name.partition(".")[0] in OURS:
+            continue
+        spec = _find(name)
+        if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+            continue
+        file = Path(spec.origin)
+        if name.partition(".")[0] != own and any(file.resolve().is_relative_to(place) for place in INSTALLED):
+            continue
+        found[name] = file
+        if file.suffix == ".py":
+            package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+            todo += _imports(file, package)
+        todo += list(accumulate(name.split(".")[:-1], "{}.{}".format))  # packages around it run as well
+    return found
+
+
+def checksum(files: Mapping[str, Path]) -> str:
+    """A hash of names and contents, 12 hex digits."""
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(name.encode() + b"\0" + hashlib.sha256(files[name].read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """Where a module is, without importing anything: Python's own `find_spec` imports the packages around it."""
+    spec: ModuleSpec | None = None
+    for part in accumulate(name.split("."), "{}.{}".format):
+        if spec is not None and spec.submodule_search_locations is None:
+            return None
+        loaded = getattr(sys.modules.get(part), "__spec__", None)
+        spec = loaded or PathFinder.find_spec(part, None if spec is None else spec.submodule_search_locations)
+        if spec is None:
+            return None
+    return spec
+
+
+def _imports(file: Path, package: str) -> Iterator[str]:
+    """Names of modules that a source file may import."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - (node.level - 1)] if node.level else []
+            base = ".".join(filter(None, [*above, node.module]))
+            if base:
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
