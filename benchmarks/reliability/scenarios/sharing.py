@@ -8,14 +8,13 @@ import shutil
 from pathlib import Path
 
 from benchmarks.reliability.bench import Bench, run_here, start_here, wait_for
-from benchmarks.reliability.ledger import BATCHES, EPOCHS, TRIALS, Outcome, make_study, naps, repeated
+from benchmarks.reliability.ledger import BATCHES, EPOCHS, TRIALS, Outcome, naps, repeated
 from benchmarks.reliability.scenarios.common import Scenario, finished_here, refused
 
 
 def one_home(bench: Bench) -> Outcome:
     """Three studies run in one home at once, started one after another."""
-    first = bench.study("share")
-    others = [make_study(first.parent / name, f"{first.stem}-{name}") for name in ("b", "c")]
+    first, *others = [bench.study(name) for name in ("share", "alike", "third")]
     home = str(first.parent / ".nbsr")
     runs = [start_here(first)]
     for other in others:
