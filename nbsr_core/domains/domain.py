@@ -7,20 +7,17 @@ options are plain dataclasses, so that a study file can be checked against them 
 from __future__ import annotations
 
 import difflib
-import importlib
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from nbsr_core.domains.base import Splits
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation import Evaluation, EvaluationOptions, evaluate_classification
 from nbsr_core.learners import Family, Learner
+from nbsr_core.named_code import allow, import_named, is_missing, split_name
 
 SHIPPED = {
     "iris": "nbsr_core.domains.iris:Iris",
@@ -31,8 +28,9 @@ SHIPPED = {
     "vision": "nbsr_core.domains.vision:Vision",
 }
 
-# Folders whose modules were named by a study; a process can import only one module of a name.
-_beside: set[Path] = set()
+
+class UnknownModuleError(InputError):
+    """The module of a domain is neither installed nor in the folder that was named."""
 
 
 @dataclass(frozen=True)
@@ -175,43 +173,30 @@ def find_domain(name: str, beside: Path | str | None = None) -> Domain:
 
     Args:
         name: which domain.
-        beside: a folder (that of the study file) whose modules can be named too; what is installed goes before them.
+        beside: a folder that the user named (that of the study file), whose modules can be named too; what is installed
+            goes before them. A folder that a stored result names is none.
     """
-    target = SHIPPED.get(name, name)
-    module_name, colon, class_name = target.partition(":")
-    if not colon:
+    if name not in SHIPPED and ":" not in name:
         close = difflib.get_close_matches(name, SHIPPED, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise InputError(
             f"domain must be one of {', '.join(SHIPPED)} or 'package.module:ClassName', got {name!r}{hint}"
         )
+    folder = None if beside is None else allow(beside)
     try:
-        if beside is None or name in SHIPPED:
-            module = importlib.import_module(module_name)
-        else:
-            module = _import_beside(module_name, Path(beside).absolute())
+        module_name, class_name = split_name(SHIPPED.get(name, name))
+        module = import_named(module_name, None if name in SHIPPED else folder)
+        found = getattr(module, class_name, None)
+        if isinstance(found, type) and issubclass(found, Domain):
+            return found()
     except ImportError as error:
-        raise InputError(f"domain {name!r}: cannot import {module_name!r} ({error})") from None
-    found = getattr(module, class_name, None)
+        kind = UnknownModuleError if is_missing(module_name, error) else InputError
+        raise kind(f"domain {name!r}: cannot import {module_name!r} ({error})") from None
+    except InputError as error:
+        raise InputError(f"domain {name!r} cannot be used: {error}") from None
+    except (Exception, SystemExit) as error:  # whatever somebody's module does when it is imported
+        raise InputError(f"domain {name!r} cannot be used: {type(error).__name__}: {error}") from error
     if found is None:
         place = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
         raise InputError(f"domain {name!r}: module {module_name!r}{place} has no {class_name!r}")
-    if not (isinstance(found, type) and issubclass(found, Domain)):
-        raise InputError(f"domain {name!r} must be a subclass of nbsr_core.domains.Domain")
-    return found()
-
-
-def _import_beside(name: str, folder: Path) -> ModuleType:
-    """Import a module that may stand in `folder`. At the end of the path a folder hides nothing that is installed."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    _beside.add(folder)
-    importlib.invalidate_caches()
-    module = importlib.import_module(name)
-    top = name.partition(".")[0]
-    own, loaded = PathFinder.find_spec(top, [str(folder)]), sys.modules[top].__spec__
-    if own is not None and loaded is not None and own.origin and loaded.origin and own.origin != loaded.origin:
-        others = _beside.intersection(Path(loaded.origin).parents[:2])
-        if others:
-            raise InputError(f"domain module {top!r} stands in {others.pop()} and in {folder}: rename one of them")
-    return module
+    raise InputError(f"domain {name!r} must be a subclass of nbsr_core.domains.Domain")

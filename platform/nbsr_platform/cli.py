@@ -18,6 +18,7 @@ from nbsr_platform.advice import warnings
 from nbsr_platform.cli_parts import (
     FAILED,
     INTERRUPTED,
+    CodeFolder,
     HomeFolder,
     Overrides,
     Storage,
@@ -26,6 +27,7 @@ from nbsr_platform.cli_parts import (
     clear_errors,
     members,
 )
+from nbsr_platform.credentials import command_line, tell_unexpected
 from nbsr_platform.jobs_cli import app as jobs_app
 from nbsr_platform.paths import Home
 from nbsr_platform.study import load
@@ -53,6 +55,7 @@ def run(
         str | None,
         typer.Option(metavar="RUN", help="Instead of a file: an MLflow run of a trial, or its key; writes its study."),
     ] = None,
+    code: CodeFolder = None,
     overrides: Overrides = [],  # noqa: B006 (typer makes a new list)
     home: HomeFolder = None,
     tracking: Tracking = None,
@@ -69,7 +72,7 @@ def run(
         if from_trial is not None:
             from nbsr_platform.from_trial import write_study
 
-            study = write_study(Home.of(home), from_trial, tracking)
+            study = write_study(Home.of(home), from_trial, tracking, code)
             console.print(f"study   {study}", soft_wrap=True)
         assert study is not None
         what = load(study, overrides)
@@ -96,7 +99,7 @@ def run(
             ) from None
         except KeyboardInterrupt:
             console.print("\nstopped. What is done is kept; the same command goes on from here:")
-            console.print(f"  {' '.join(['nbsr', *sys.argv[1:]])}", soft_wrap=True)
+            console.print(f"  {command_line(['nbsr', *sys.argv[1:]])}", soft_wrap=True, markup=False)
             raise typer.Exit(INTERRUPTED) from None
         if as_json:
             print(dump(result))
@@ -161,7 +164,9 @@ def plan(study: StudyFile, overrides: Overrides = [], home: HomeFolder = None) -
 def studies(folder: Annotated[Path, typer.Argument(help="Folder to look in.")] = Path("studies")) -> None:
     """List the study files of a folder, with the question each one asks."""
     with clear_errors():
-        console, found = Console(highlight=False), sorted(folder.rglob("*.yaml"))
+        # What is hidden is a store: files that nobody wrote for others to run.
+        found = [path for path in sorted(folder.rglob("*.yaml")) if not _is_hidden(path.relative_to(folder))]
+        console = Console(highlight=False)
         for path in found:
             what = load(path)
             domains = ", ".join(dict.fromkeys(member.domain for member in members(what)))
@@ -172,6 +177,10 @@ def studies(folder: Annotated[Path, typer.Argument(help="Folder to look in.")] =
             console.print(f"no study files in {folder}")
 
 
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
 @app.command()
 def explain(
     run: Annotated[str, typer.Argument(help="An MLflow run id, or a trial key.", show_default=False)],
@@ -180,6 +189,7 @@ def explain(
     episode: Annotated[int | None, typer.Option(help="Which held-out episode (navigation).")] = None,
     svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
     gif: Annotated[Path | None, typer.Option(help="Also animate it into this file (navigation).")] = None,
+    code: CodeFolder = None,
     home: HomeFolder = None,
     tracking: Tracking = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
@@ -192,7 +202,7 @@ def explain(
         from nbsr_platform.explain import explain as explain_sample
         from nbsr_platform.explain import picture
 
-        explained = explain_sample(Home.of(home), run, Question(sample, prompt, episode), tracking)
+        explained = explain_sample(Home.of(home), run, Question(sample, prompt, episode), tracking, code)
         for kind, file in {"svg": svg, "gif": gif}.items():
             if file is not None:
                 drawn = picture(explained, kind)
@@ -212,12 +222,13 @@ def report(
     ],
     overrides: Overrides = [],  # noqa: B006
     out: ReportFile = None,
+    code: CodeFolder = None,
     home: HomeFolder = None,
     tracking: Tracking = None,
     storage: Storage = None,
 ) -> None:
     """Make the report of what is stored: one HTML file that needs nothing else."""
-    _report(studies, overrides, out, home, tracking, storage)
+    _report(studies, overrides, out, home, tracking, storage, code)
 
 
 @app.command()
@@ -226,12 +237,13 @@ def compare(
     second: Annotated[str, typer.Argument(help="What to set against it.", show_default=False)],
     overrides: Overrides = [],  # noqa: B006
     out: ReportFile = None,
+    code: CodeFolder = None,
     home: HomeFolder = None,
     tracking: Tracking = None,
     storage: Storage = None,
 ) -> None:
     """Set two studies or runs against each other: paired differences, all frontiers in one plot, both reports."""
-    _report([first, second], overrides, out, home, tracking, storage, compare=True)
+    _report([first, second], overrides, out, home, tracking, storage, code, compare=True)
 
 
 def _report(
@@ -241,6 +253,7 @@ def _report(
     home: Path | None,
     tracking: str | None,
     search_storage: str | None,
+    code: Path | None,
     *,
     compare: bool = False,
 ) -> None:
@@ -252,7 +265,9 @@ def _report(
         found = [
             material
             for what in named
-            for material in find(place, what, overrides=overrides, tracking_uri=tracking, search_storage=search_storage)
+            for material in find(
+                place, what, overrides=overrides, tracking_uri=tracking, search_storage=search_storage, code=code
+            )
         ]
         title = (" against " if compare else " and ").join(material.study.name for material in found)
         target = out or place.report(title.replace(" ", "-")[:LONGEST_NAME])
@@ -288,6 +303,7 @@ def doctor(home: HomeFolder = None, tracking: Tracking = None) -> None:
 
 def main() -> None:
     """Entry point."""
+    sys.excepthook = tell_unexpected
     app()
 
 

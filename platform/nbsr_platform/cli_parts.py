@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from nbsr_core.errors import NbsrError
+from nbsr_platform.credentials import scrubbed
 from nbsr_platform.study import Collection, Study
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -34,6 +35,17 @@ Storage = Annotated[
         "--storage", envvar="NBSR_STORAGE", help="Database URL for searches; a journal file in the home unless told."
     ),
 ]
+CodeFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--code",
+        envvar="NBSR_CODE",
+        metavar="FOLDER",
+        exists=True,
+        file_okay=False,
+        help="Folder with the module of a stored trial's own domain, if you trust what is there.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -43,7 +55,7 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except NbsrError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(str(error), style="red", markup=False)
+        Console(stderr=True, highlight=False, soft_wrap=True).print(scrubbed(str(error)), style="red", markup=False)
         raise typer.Exit(BAD_INPUT) from None
     except BrokenPipeError:
         raise typer.Exit(0) from None
@@ -52,7 +64,7 @@ def clear_errors() -> Iterator[None]:
             raise
         place = f"{error.filename}: " if error.filename else ""
         Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"{place}{error.strerror}; what is done is kept", style="red", markup=False
+            scrubbed(f"{place}{error.strerror}; what is done is kept"), style="red", markup=False
         )
         raise typer.Exit(BAD_INPUT) from None
 

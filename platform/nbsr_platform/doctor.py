@@ -30,9 +30,10 @@ from rich.text import Text
 import nbsr_core
 from nbsr_core import native
 from nbsr_core.domains.medical import kaggle
+from nbsr_platform.credentials import masked
 from nbsr_platform.listeners import listeners
 from nbsr_platform.paths import Home
-from nbsr_platform.tracking_store import DATABASES, EXPECTED, SERVERS, masked, sqlite_file
+from nbsr_platform.tracking_store import DATABASES, EXPECTED, SERVERS, sqlite_file
 
 State = Literal["ok", "warn", "missing"]
 STYLES = {"ok": "green", "warn": "yellow", "missing": "bold red"}
@@ -79,7 +80,7 @@ class Finding:
 
 def examine(home: Home, tracking_uri: str | None = None) -> list[Finding]:
     """Look at everything; takes some seconds, most of them for torchvision."""
-    command = [sys.executable, "-W", "ignore", "-c", TORCHVISION]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", TORCHVISION]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as vision:
         software = list(_software())
         others = [*_machine(), *_data(), _store(home), _tracking(tracking_uri or home.tracking_uri), _ray()]

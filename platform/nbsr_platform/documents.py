@@ -122,30 +122,33 @@ class Override:
 
 def read(path: str | Path) -> Document:
     """A file from disk; raises at once where there is nothing that could be checked further."""
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-    except FileNotFoundError:
-        raise StudyError([Problem(str(path), what="no such file", hint=_nearest_file(path))]) from None
-    except IsADirectoryError:
-        raise StudyError([Problem(str(path), what="is a folder", hint="name a study file in it")]) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise StudyError([Problem(str(path), what=f"cannot be read: {reason}")]) from None
-    if len(content) > LARGEST_FILE:
-        raise StudyError([Problem(str(path), what="is larger than 1 MiB: this is no study file")])
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        what = f"is not a text file in UTF-8 (byte {error.start})"
-        raise StudyError([Problem(str(path), what=what)]) from None
-    document = parse(text, str(path))
+    document = parse(text_of(Path(path), str(path)), str(path))
     if document.value is None and not document.problems.found:
         document.problems.found.append(
             Problem(str(path), what="is empty", hint="a study needs name, domain and models")
         )
     return document
+
+
+def text_of(path: Path, source: str) -> str:
+    """The text of a file that may be a study; `source` is what messages call it."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise StudyError([Problem(source, what="no such file", hint=_nearest_file(path))]) from None
+    except IsADirectoryError:
+        raise StudyError([Problem(source, what="is a folder", hint="name a study file in it")]) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise StudyError([Problem(source, what=f"cannot be read: {reason}")]) from None
+    if len(content) > LARGEST_FILE:
+        raise StudyError([Problem(source, what="is larger than 1 MiB: this is no study file")])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        what = f"is not a text file in UTF-8 (byte {error.start})"
+        raise StudyError([Problem(source, what=what)]) from None
 
 
 def parse(text: str, source: str) -> Document:

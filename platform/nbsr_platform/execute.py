@@ -22,6 +22,7 @@ from ray.tune.search import Searcher
 from ray.tune.stopper import Stopper
 
 from nbsr_core.errors import InputError
+from nbsr_platform.credentials import scrubbed
 from nbsr_platform.outcome import Outcome, Recorder
 from nbsr_platform.paths import Home
 from nbsr_platform.placement import beside_the_driver, capacity, placement
@@ -222,6 +223,7 @@ def execute(
         elif result.status == "pruned":
             outcome.pruned += 1
         else:
+            result.error = scrubbed(result.error or "")
             log = home.log(study.name, trial.key)
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(f"{trial.name}\n{result.error}\n")

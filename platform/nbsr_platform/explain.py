@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -19,16 +20,18 @@ from nbsr_core import attribute, dirichlet
 from nbsr_core.attribution import Feature, feature_namer, strongest_features
 from nbsr_core.audit import AuditStep
 from nbsr_core.domains.base import Splits
-from nbsr_core.domains.domain import Answer, Domain, Question, Signature, find_domain
+from nbsr_core.domains.domain import Answer, Domain, Question, Signature
 from nbsr_core.errors import InputError
 from nbsr_core.learners import BoostedTrees, Learner, NbsrLearner
+from nbsr_platform.credentials import masked
 from nbsr_platform.explanation import Amount, Explanation, Population, Visit
 from nbsr_platform.options import from_plain
 from nbsr_platform.paths import Home
 from nbsr_platform.results import TrialResult
 from nbsr_platform.store import ResultStore
+from nbsr_platform.stored_trial import checked_key, domain_of, trial_of
 from nbsr_platform.tracking_names import PARETO
-from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked, sqlite_file
+from nbsr_platform.tracking_store import TrackingError, TrackingStore, sqlite_file
 from nbsr_platform.trial import Trial, code_version
 
 TOP_CLASSES, TOP_FEATURES, TOP_FEATURES_OF_EXPERT = 4, 10, 5
@@ -36,7 +39,9 @@ RUN_ID = re.compile(r"[0-9a-f]{32}")
 MOST_LISTED = 8
 
 
-def explain(home: Home, what: str, question: Question | int, tracking_uri: str | None = None) -> Explanation | Answer:
+def explain(
+    home: Home, what: str, question: Question | int, tracking_uri: str | None = None, code: Path | None = None
+) -> Explanation | Answer:
     """Explain what a trial's model says: the walk of one test sample, or whatever its domain tells.
 
     Args:
@@ -44,12 +49,12 @@ def explain(home: Home, what: str, question: Question | int, tracking_uri: str |
         what: a trial's key, the beginning of one, or the id of a trial's run in MLflow.
         question: what to explain; a number is that of a sample in the test split, from 0.
         tracking_uri: MLflow's address for run ids; the store's own unless told.
+        code: folder with the module of the trial's domain, where that is not installed.
     """
     store = ResultStore(home.trials)
     key = find_trial(home, what, tracking_uri)
     result = store.load(key)
-    trial = trial_of(result)
-    domain = find_domain(trial.domain, trial.beside)
+    trial, domain = trial_of(result, code), domain_of(result, code)
     if trial.kind not in domain.models:
         raise InputError(_no_walk(trial, store))
     data: Any = from_plain(domain.data, trial.data)
@@ -125,13 +130,6 @@ def _listed(store: ResultStore, keys: Sequence[str]) -> str:
     return ", ".join(f"{key} ({trial.study}: {trial.name})" for key, trial in _named(store, keys[:MOST_LISTED])) + more
 
 
-def trial_of(result: TrialResult) -> Trial:
-    try:
-        return Trial(**result.trial)
-    except TypeError:
-        raise InputError(f"trial {result.key} was stored without its own description; run its study again") from None
-
-
 def stored_run(home: Home, run_id: str, tracking_uri: str | None) -> tuple[TrackingStore, Any]:
     """A run in MLflow by its id, with the store that it is in; never makes a store."""
     uri = tracking_uri or home.tracking_uri
@@ -152,7 +150,7 @@ def key_of_run(home: Home, run_id: str, tracking_uri: str | None) -> tuple[Track
     tracking, run = stored_run(home, run_id, tracking_uri)
     key = run.data.tags.get("nbsr.trial_key")
     if key is not None:
-        return tracking, str(key)
+        return tracking, checked_key(key, f"run {run_id}")
     below, members = f"tags.`mlflow.parentRunId` = '{run_id}'", f"tags.`{PARETO}` = 'true'"
     for condition, which in ((f"{below} and {members}", "members of its Pareto set"), (below, "trials")):
         found = tracking.call("search_runs", [run.info.experiment_id], condition, max_results=MOST_LISTED + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 
 from nbsr_core.domains.domain import SHIPPED
 from nbsr_core.errors import InputError
-from nbsr_platform.documents import dump, parse
-from nbsr_platform.explain import RUN_ID, find_trial, key_of_run, trial_of
+from nbsr_core.named_code import split_name
+from nbsr_platform.documents import Document, dump, parse, text_of
+from nbsr_platform.explain import RUN_ID, find_trial, key_of_run
 from nbsr_platform.paths import Home
 from nbsr_platform.store import ResultStore
+from nbsr_platform.stored_trial import domain_of, named_domain, trial_of
+from nbsr_platform.study import Study, read_study
 from nbsr_platform.tracking_names import STUDY_FILE
 from nbsr_platform.tracking_store import TrackingStore
 from nbsr_platform.trial import Trial
@@ -44,32 +48,60 @@ def study_text(trial: Trial) -> str:
     return head + dump(study_values([trial], name, question))
 
 
-def write_study(home: Home, what: str, tracking_uri: str | None = None) -> Path:
-    """Write the study file of the trial that is meant, and say where.
+def write_study(home: Home, what: str, tracking_uri: str | None = None, code: Path | None = None) -> Path:
+    """Write the study file of the trial that is meant, and say where; what it says is checked before that.
 
-    It goes to the home; where the study brought its own domain, beside the module of that.
+    It goes to the home; where the study brought its own domain, beside the module of that, in the folder `code`.
 
     Args:
         home: the store with the results.
         what: an MLflow run of a trial, whatever became of it, or the key of a finished trial.
         tracking_uri: MLflow's address for run ids; the store's own unless told.
+        code: folder with the module of the trial's domain, where that is not installed.
     """
-    folder = home.studies
     text = _recorded_text(home, what, tracking_uri)
-    if text is None:
-        trial = trial_of(ResultStore(home.trials).load(find_trial(home, what, tracking_uri)))
-        text = study_text(trial)
-        if trial.domain not in SHIPPED and trial.beside is not None:
-            folder = Path(trial.beside)
-    path = folder / f"{parse(text, what).value['name']}.yaml"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
+    if text is not None:
+        study = recorded_study(text, what, code)
+    else:
+        result = ResultStore(home.trials).load(find_trial(home, what, tracking_uri))
+        domain_of(result, code)
+        text = study_text(trial_of(result, code))
+        study = read_study(parse(text, f"trial {what}"), _file_in(code))
+    folder = code if code is not None and _stands_in(code, study.domain) else home.studies
+    path = folder / f"{study.name}.yaml"
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x", encoding="utf-8") as file:  # never through a link to elsewhere
+            file.write(text)
+    except FileExistsError:
         raise InputError(
             f"{path} is there and says something else than trial {what} does; run it as it is (`nbsr run {path}`), or "
             "move it away"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+        ) from None
     return path
+
+
+def recorded_study(text: str, run_id: str, code: Path | None) -> Study:
+    """The study of a file that a run in MLflow has; all of it is checked, as if a person had written it."""
+    who = f"{STUDY_FILE} of run {run_id}"
+    document: Document = parse(text, who)
+    name = document.value.get("domain") if isinstance(document.value, dict) else None
+    if isinstance(name, str):
+        named_domain(who, name, code)
+    return read_study(document, _file_in(code))
+
+
+def _stands_in(folder: Path, domain: str) -> bool:
+    """Whether the module of a domain that was found stands in this folder."""
+    file = None if domain in SHIPPED else sys.modules[split_name(domain)[0]].__file__
+    return file is not None and Path(file).is_relative_to(folder.absolute())
+
+
+def _file_in(code: Path | None) -> Path | None:
+    """A study file as it would stand in the folder that the user named."""
+    return None if code is None else code.absolute() / STUDY_FILE
 
 
 def _recorded_text(home: Home, what: str, tracking_uri: str | None) -> str | None:
@@ -85,4 +117,5 @@ def study_file(tracking: TrackingStore, run_id: str) -> str | None:
     if not any(item.path == STUDY_FILE for item in tracking.call("list_artifacts", run_id)):
         return None
     with tempfile.TemporaryDirectory(prefix="nbsr-") as place:
-        return Path(tracking.call("download_artifacts", run_id, STUDY_FILE, place)).read_text(encoding="utf-8")
+        found = Path(tracking.call("download_artifacts", run_id, STUDY_FILE, place))
+        return text_of(found, f"{STUDY_FILE} of run {run_id}")

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from nbsr_core.errors import InputError, NbsrError
+from nbsr_platform.credentials import masked, secrets_in
 from nbsr_platform.packing import pack
 from nbsr_platform.problems import did_you_mean
 from nbsr_platform.study import Collection, Study
-from nbsr_platform.tracking_store import masked, secrets_in
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient

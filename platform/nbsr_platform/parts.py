@@ -91,9 +91,6 @@ def read_domain(name: Any, problems: Problems, beside: Path | None = None) -> Do
         hint = "is it installed, beside the study file, or on PYTHONPATH?" if "cannot import" in reason else ""
         problems.add(("domain",), reason, given=name, hint=hint)
         return None
-    except (Exception, SystemExit) as error:  # whatever somebody's module does when it is imported
-        problems.add(("domain",), f"cannot be used: {type(error).__name__}: {error}", given=name)
-        return None
     if not dataclasses.is_dataclass(getattr(domain, "data", None)) or not getattr(domain, "models", None):
         problems.add(("domain",), "must have `data`, a dataclass of options, and `models`", given=name)
         return None

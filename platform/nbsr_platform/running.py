@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from nbsr_platform import summary
+from nbsr_platform.credentials import command_line
 from nbsr_platform.environment import differences
 from nbsr_platform.outcome import Outcome, Recorder
 from nbsr_platform.paths import Home
@@ -64,7 +65,7 @@ class StudyRun:
             sum(outcome.total for outcome in outcomes),
             self.proposals,
             self.pareto,
-            f"nbsr run {self.study.path or f'{self.study.name}.yaml'}",
+            command_line(["nbsr", "run", str(self.study.path or f"{self.study.name}.yaml")]),
         )
 
     @property

@@ -197,7 +197,12 @@ class SearchFeed:
                 result = self.store.load(key)
                 # Its domain's module is the one beside the study as it is run now: a job's folder may be gone.
                 beside = None if self.study.folder is None else str(self.study.folder)
-                names = {"study": self.study.name, "label": self.search.model, "proposal": proposal.number}
+                names = {
+                    "study": self.study.name,
+                    "domain": self.study.domain,
+                    "label": self.search.model,
+                    "proposal": proposal.number,
+                }
                 known.append((Trial(**{**result.trial, **names, "beside": beside}), result))
         return known
 

@@ -20,8 +20,8 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 
 from nbsr_core.errors import InputError, NbsrError
+from nbsr_platform.credentials import masked, scrubbed, secrets_in
 from nbsr_platform.paths import Home
-from nbsr_platform.tracking_store import HIDDEN, masked, secrets_in
 
 logger = logging.getLogger("nbsr.search")
 
@@ -112,7 +112,7 @@ def patiently(
             return action()
         except passing as error:
             if time.monotonic() + pause > deadline:
-                raise SearchStorageError(f"the search's database was lost: {_first_line(error)}") from None
+                raise SearchStorageError(f"the search's database was lost: {scrubbed(_first_line(error))}") from None
             if not failed:
                 logger.warning("the search's database does not answer; waiting for it")
             failed = True
@@ -126,7 +126,4 @@ def _first_line(error: BaseException) -> str:
 
 
 def _scrubbed(error: BaseException, url: str) -> str:
-    text = _first_line(error)
-    for secret in secrets_in(url):
-        text = text.replace(secret, HIDDEN)
-    return text
+    return scrubbed(_first_line(error), secrets_in(url))

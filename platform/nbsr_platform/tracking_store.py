@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from nbsr_core.errors import InputError, NbsrError
+from nbsr_platform.credentials import masked, scrubbed, secrets_in
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -53,10 +54,6 @@ SHORT = {
     "Connection reset": "connection lost",
     "RemoteDisconnected": "connection lost",
 }
-HIDDEN = "***"
-# A password may hold any character, badly escaped ones too: it ends at the last @, if possible before the parameters.
-PASSWORD = re.compile(r"([^:/?#]+://[^:/@]*:)((?:[^?]*(?=@)|.*(?=@)))@", re.DOTALL)
-SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:password|passwd|pwd|token|secret|key)[^=&]*=)([^&]*)", re.IGNORECASE)
 
 
 class TrackingError(NbsrError, RuntimeError):
@@ -132,9 +129,7 @@ class TrackingStore:
 
     def scrubbed(self, error: BaseException) -> str:
         """What went wrong in one line, without what nobody may read."""
-        text = str(error) or type(error).__name__
-        for secret in self.secrets:
-            text = text.replace(secret, HIDDEN)
+        text = scrubbed(str(error) or type(error).__name__, self.secrets)
         for sign, short in SHORT.items():
             if sign in text:
                 return short
@@ -167,18 +162,6 @@ class TrackingStore:
         if re.search(r"401|403|Unauthorized|PERMISSION_DENIED|UNAUTHENTICATED", reason):
             reason += " (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD say who you are)"
         return f"cannot open tracking store {self.public_uri}: {reason}"
-
-
-def masked(uri: str) -> str:
-    """The URI as it may be shown: without password, and without values of secret parameters."""
-    uri = PASSWORD.sub(rf"\1{HIDDEN}@", uri, count=1)
-    return SECRET_PARAMETER.sub(rf"\1{HIDDEN}", uri)
-
-
-def secrets_in(uri: str) -> list[str]:
-    """Passwords and tokens in a URI, as they stand there and decoded; longest first, so that none hides another."""
-    found = [match[2] for match in (PASSWORD.match(uri), *SECRET_PARAMETER.finditer(uri)) if match is not None]
-    return sorted({form for secret in found for form in (secret, unquote(secret)) if form}, key=len, reverse=True)
 
 
 def sqlite_file(uri: str) -> Path | None:

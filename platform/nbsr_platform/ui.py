@@ -19,9 +19,10 @@ from typing import IO
 from rich.console import Console
 
 from nbsr_core.errors import InputError, NbsrError
+from nbsr_platform.credentials import masked, scrubbed
 from nbsr_platform.paths import Home
 from nbsr_platform.tracking_names import experiment_name
-from nbsr_platform.tracking_store import HIDDEN, TrackingStore, masked, sqlite_file
+from nbsr_platform.tracking_store import TrackingStore, sqlite_file
 
 # Nobody but us asks this server: one worker, no background jobs, no usage reports.
 SETTINGS = {
@@ -137,20 +138,22 @@ def _socket(host: str, port: int) -> socket.socket:
 def _server(home: Home, uri: str, host: str, port: int, log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """The server as a child with a process group of its own, which is ended whatever happens to us short of kill -9.
 
-    The address of the store may hold a password: it goes through the environment, which others cannot read.
+    The address of the store may hold a password: it goes through the environment, which others cannot read. It works in
+    an empty folder of its own: Python and its web server import what stands in the current one before all else.
     """
     command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
     command += ["--default-artifact-root", home.artifacts.as_uri(), "--artifacts-destination", home.artifacts.as_uri()]
     environment = {**os.environ, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": uri}
     home.artifacts.mkdir(parents=True, exist_ok=True)
-    server = subprocess.Popen(
-        command, env=environment, cwd=home.root, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    try:
-        with _terminable():
-            yield server
-    finally:
-        _end(server)
+    with tempfile.TemporaryDirectory(prefix="nbsr-") as empty:
+        server = subprocess.Popen(
+            command, env=environment, cwd=empty, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            with _terminable():
+                yield server
+        finally:
+            _end(server)
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
@@ -208,6 +211,4 @@ def _last_words(log: IO[bytes], store: TrackingStore) -> str:
     """The end of what the server wrote, without passwords. Its place in the file is shared with us, so no seeking."""
     end = os.fstat(log.fileno()).st_size
     text = os.pread(log.fileno(), LAST_WORDS, max(0, end - LAST_WORDS)).decode(errors="replace")
-    for secret in store.secrets:
-        text = text.replace(secret, HIDDEN)
-    return text.strip() or "it said nothing"
+    return scrubbed(text, store.secrets).strip() or "it said nothing"

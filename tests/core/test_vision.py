@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from nbsr_core import named_code
 from nbsr_core.domains.domain import Signature, find_domain
 from nbsr_core.domains.vision.backbones import BackboneOptions, width
 from nbsr_core.domains.vision.data import OracleOptions, VisionData, any_view, feature_names, load, pixel_names
@@ -101,8 +103,25 @@ class TestBackbones:
             BackboneOptions("torch.nn:Nothing").build()
         with pytest.raises(InputError, match="cannot import 'no_such_module'"):
             BackboneOptions("no_such_module:make").build()
-        with pytest.raises(InputError, match=r"must return a torch\.nn\.Module, got dict"):
-            BackboneOptions("builtins:dict").build()
+
+    @pytest.mark.parametrize("name", ["builtins:dict", "time:time", "os:abort", "sys:path", "code:interact"])
+    def test_only_what_makes_a_network_is_called(self, name: str) -> None:
+        with pytest.raises(InputError, match=r"must be a class of torch\.nn\.Module or a function that is annotated"):
+            BackboneOptions(name).build()
+
+    def test_a_function_of_ones_own_stands_in_a_folder_that_was_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setattr(named_code, "_folders", [])
+        text = "from torch import nn\n\ndef make() -> nn.Module:\n    return nn.Flatten()\n"
+        (tmp_path / "nbsr_core_test_network.py").write_text(text)
+        own = BackboneOptions("nbsr_core_test_network:make")
+        with pytest.raises(InputError, match="cannot import 'nbsr_core_test_network'"):
+            own.build()
+        find_domain("vision", tmp_path)
+        assert isinstance(own.build(), nn.Flatten)
+        monkeypatch.delitem(sys.modules, "nbsr_core_test_network")
 
     def test_weights_from_a_file(self, tmp_path: Path) -> None:
         original = BackboneOptions("small").build()

@@ -101,7 +101,10 @@ def test_a_domain_beside_the_study_file_works_from_any_folder(tmp_path: Path) ->
         for run in MlflowClient(result["tracking_uri"]).search_runs(["1"])
         if run.data.tags.get("nbsr.model") == "nbsr"
     ]
-    told = nbsr("explain", nbsr_run, "--home", "results", cwd=tmp_path)
+    refused = nbsr("explain", nbsr_run, "--home", "results", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert f"it ran from {tmp_path / 'mine'}: add --code {tmp_path / 'mine'} if you trust" in refused.stderr
+    told = nbsr("explain", nbsr_run, "--home", "results", "--code", "mine", cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     assert "Mid-Expert" in told.stdout
 

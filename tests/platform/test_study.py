@@ -26,7 +26,7 @@ from nbsr_platform.study import Resources, Study
 from nbsr_platform.trial import grid
 from study_toys import FULL, HEAD, ONE, SEARCH, TOP_KEYS, Toy, ToyData, complaints, write
 
-from nbsr_core.domains import domain as domain_module
+from nbsr_core import named_code
 from nbsr_core.domains import tabular
 from nbsr_core.experts import ExpertSpec
 from nbsr_core.training.config import TrainingConfig
@@ -255,7 +255,7 @@ class TestModulesBesideTheFile:
     @pytest.fixture(autouse=True)
     def _path_as_before(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(sys, "path", list(sys.path))
-        monkeypatch.setattr(domain_module, "_beside", set())
+        monkeypatch.setattr(named_code, "_folders", [])
         known = set(sys.modules)
         yield
         for name in set(sys.modules) - known:
@@ -300,7 +300,7 @@ class TestModulesBesideTheFile:
 
     def test_two_of_one_name_are_not_mixed_up(self) -> None:
         Study.load(self.study("mine"))
-        words = "domain module 'nbsr_platform_test_flowers' stands in .*mine and in .*yours: rename one of them"
+        words = "module 'nbsr_platform_test_flowers' stands in .*mine and in .*yours: rename one of them"
         with pytest.raises(StudyError, match=words):
             Study.load(self.study("yours"))
 

@@ -99,7 +99,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "domain that breaks": (
         "name: a\ndomain: ':Toy'\nmodels: {nbsr: }\n",
-        ["study.yaml:2: domain: cannot be used: ValueError: Empty module name, got ':Toy'"],
+        ["study.yaml:2: domain: cannot be used: expected package.module:name, got ':Toy'"],
     ),
     "unknown key of the data": (
         ONE + "data: {row: 2}\n",

