@@ -7,8 +7,23 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+
+def _leave_current_folder() -> None:
+    """As `python -m nbsr_platform.cli` import what the command `nbsr` does: no module of the current folder.
+
+    Python puts that folder first on its path, so that a `yaml.py` there would stand for the installed one.
+    """
+    words, root = sys.orig_argv, os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    started = words[words.index("-m") + 1] if sys.argv[:1] == ["-m"] and "-m" in words else ""
+    if started.partition(".")[0] == __name__ and not sys.flags.safe_path and sys.path[0] != root:
+        del sys.path[0]
+
+
+_leave_current_folder()
 
 # Read by Ray and MLflow when they are imported: no usage reports, no second progress table, our own handling of Ctrl-C,
 # no snapshots of Tune's (we never restore from them: the truth of what is done is in our own store), no word on workers

@@ -26,7 +26,7 @@ def temporary_place(folder: Path, name: str) -> Iterator[Path]:
         folder: must exist.
         name: said in the path, for people who look.
     """
-    place = folder / f"{PREFIX}{name}-{uuid4().hex}"
+    place = folder / f"{PREFIX}{name}-{uuid4().hex[:12]}"
     with _claimed(place):
         try:
             yield place
@@ -39,6 +39,8 @@ def sweep(folder: Path) -> list[Path]:
     removed = []
     for lock in folder.glob(f"{PREFIX}*{LOCK}"):
         with contextlib.suppress(OSError), lock.open("a") as file:  # it may go away in between, with its owner
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                continue  # in a folder that users share: theirs
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             place = lock.with_name(lock.name.removesuffix(LOCK))
             _remove(place)

@@ -1,4 +1,8 @@
-"""What a study needs around it while it runs: a lock, so that nobody runs it twice at once, and a Ray."""
+"""What a study needs around it while it runs: a lock, so that nobody runs it twice at once, and a Ray.
+
+A Ray of our own is for its user alone: it listens on loopback, lets in those who have a token that only its processes
+know, and keeps its files and sockets in a folder that nobody else may enter. All of it ends with the run.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,28 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
+import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
+from ray.job_config import JobConfig
 
 from nbsr_core.errors import NbsrError
+from nbsr_platform.credentials import scrubbed
+from nbsr_platform.leftovers import sweep, temporary_place
 from nbsr_platform.paths import Home
 
 # Ray starts a process a CPU before anybody asks for one. They wait for tasks, which we have none of, and hold up the
 # workers that we do ask for.
 NO_WORKERS_IN_ADVANCE = ("RAY_prestart_worker_first_driver", "0")
+# How Ray is told whether it asks for a token, and which.
+MODE, TOKEN, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+# The path of a socket has 107 bytes at most; below the folder that we make for it Ray's needs about this many.
+LONGEST_SOCKET, OF_RAY = 107, 92
 
 
 class RayError(NbsrError, RuntimeError):
@@ -54,21 +68,86 @@ def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
         return
     logging.getLogger("ray").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"ray\..*")
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    try:
-        if address is None:
-            os.environ.setdefault(*NO_WORKERS_IN_ADVANCE)
-            with _on_loopback():
-                ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
-        else:
-            ray.init(address=address, **options)
-    except Exception as error:  # of any kind: a machine too busy, a cluster that is not there
-        what = "Ray does not start here" if address is None else f"cannot use the Ray cluster at {address!r}"
-        raise RayError(f"{what}: {' '.join(str(error).split())}") from None
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": _NoFolders()}
+    with contextlib.ExitStack() as ours:
+        try:
+            if address is None:
+                os.environ.setdefault(*NO_WORKERS_IN_ADVANCE)
+                ours.enter_context(_private_token())
+                folder = ours.enter_context(_private_folder())
+                with _on_loopback():
+                    ray.init(address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=str(folder), **options)
+            else:
+                ray.init(address=address, **options)
+        except Exception as error:  # of any kind: a machine too busy, a cluster that is not there
+            what = "Ray does not start here" if address is None else f"cannot use the Ray cluster at {address!r}"
+            raise RayError(scrubbed(f"{what}: {' '.join(str(error).split())}")) from None
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+class _NoFolders(JobConfig):  # type: ignore[misc]
+    """A job whose workers import what is installed, and no module of the folder in which the driver was started.
+
+    Ray puts the driver's current folder, and that of its script, first on the path of its workers, so that a `queue.py`
+    there would stand for Python's own. What stands beside a study file is found by `nbsr_core.named_code`.
+    """
+
+    @property
+    def _py_driver_sys_path(self) -> list[str]:
+        return []
+
+    @_py_driver_sys_path.setter
+    def _py_driver_sys_path(self, folders: Sequence[str]) -> None:
+        """Whatever Ray wants there."""
+
+
+@contextlib.contextmanager
+def _private_token() -> Iterator[None]:
+    """A token of this run's own, in the environment of its processes, which other users cannot read.
+
+    Ray would make one for all runs to come in ~/.ray/auth_token, which others can read. Who names a token, or wants
+    none, gets what was asked for.
+    """
+    before = {name: os.environ.get(name) for name in (MODE, TOKEN)}
+    if before[MODE] not in (None, "token") or before[TOKEN] or TOKEN_FILE in os.environ:
+        yield
+        return
+    os.environ.update({MODE: "token", TOKEN: secrets.token_hex(32)})
+    _read_again()
     try:
         yield
     finally:
-        ray.shutdown()
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        _read_again()
+
+
+def _read_again() -> None:
+    """Ray remembers both the mode and the token."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A folder for Ray's files and sockets that only its user may enter; gone at the end, or swept by the next run.
+
+    Ray lets everybody write to the folder that it is given, so it gets one within.
+    """
+    bases = [Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()), Path("/tmp")]
+    base = next((base for base in bases if len(os.fsencode(base)) + OF_RAY <= LONGEST_SOCKET), bases[0])
+    sweep(base)
+    with temporary_place(base, "ray") as place:
+        place.mkdir(mode=0o700)
+        yield place / "s"
 
 
 @contextlib.contextmanager
