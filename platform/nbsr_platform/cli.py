@@ -303,8 +303,11 @@ def doctor(home: HomeFolder = None, tracking: Tracking = None) -> None:
 
 def main() -> None:
     """Entry point."""
-    sys.excepthook = tell_unexpected
-    app()
+    try:
+        app()
+    except Exception as error:
+        tell_unexpected(error)
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from urllib.parse import unquote
 
 HIDDEN = "***"
@@ -55,6 +54,6 @@ def command_line(words: Sequence[str]) -> str:
     return shlex.join(masked(word) for word in words)
 
 
-def tell_unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Python's own report of an error that nobody caught (`sys.excepthook`), without this process's secrets."""
-    sys.stderr.write(scrubbed("".join(traceback.format_exception(kind, error, trace))))
+def tell_unexpected(error: Exception) -> None:
+    """Python's own report of an error that nobody caught, without this process's secrets."""
+    sys.stderr.write(scrubbed("".join(traceback.format_exception(error))))

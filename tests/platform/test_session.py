@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import ray
@@ -21,6 +23,43 @@ with ray_session(None, cpus=1):
     ray.get(ray.remote(lambda: None).remote())
     ours = [one for one in listeners() if os.getsid(one.pid) == os.getsid(0)]
     print(json.dumps([[one.service, one.address, one.reachable] for one in ours]))
+"""
+
+# What another user of the machine would try: to write to the control store, and to enter the folder with the sockets.
+INTRUDER = """
+import os, sys
+os.environ.update(RAY_AUTH_MODE=sys.argv[3], RAY_AUTH_TOKEN="0" * 64)
+from ray._raylet import GcsClient
+if os.getuid() == 0:
+    os.setuid(65534)
+try:
+    GcsClient(address=sys.argv[1]).internal_kv_put(b"evil", b"x", True, None)
+    print("wrote")
+except Exception as error:
+    print(type(error).__name__)
+print(os.access(sys.argv[2], os.X_OK) if os.getuid() == 65534 else "the same user")
+"""
+WHO_GETS_IN = f"""
+import json, os, subprocess, sys
+from pathlib import Path
+import ray
+from nbsr_platform.session import ray_session
+
+intruder = {INTRUDER!r}
+with ray_session(None, cpus=1):
+    node, token = ray._private.worker._global_node, os.environ["RAY_AUTH_TOKEN"]
+    ray.get(ray.remote(lambda: None).remote())
+    private = Path(node.get_session_dir_path()).parents[1]
+    files = [path for path in private.rglob("*") if path.is_file()]
+    start = [sys.executable, "-c", intruder, node.gcs_address, str(private)]
+    tried = [subprocess.run([*start, mode], capture_output=True, text=True) for mode in ("disabled", "token")]
+    print(json.dumps({{
+        "mode": oct(private.stat().st_mode & 0o777),
+        "files": len(files),
+        "with the token": [str(path) for path in files if token.encode() in path.read_bytes()],
+        "tried": [one.stdout.split() or one.stderr for one in tried],
+    }}))
+print(json.dumps([private.exists(), "RAY_AUTH_TOKEN" in os.environ, "RAY_AUTH_MODE" in os.environ]))
 """
 
 
@@ -51,3 +90,48 @@ def test_a_ray_of_our_own_is_heard_by_this_machine_only() -> None:
     heard = json.loads(done.stdout.splitlines()[-1])
     assert len(heard) >= 5, "its control store, its node, its agents and a worker"
     assert [one for one in heard if one[2]] == []
+
+
+@pytest.mark.slow
+def test_a_ray_of_our_own_lets_in_nobody_else_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WHO_GETS_IN]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    environment["HOME"] = str(tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, start_new_session=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    during, after = map(json.loads, done.stdout.splitlines()[-2:])
+    assert during["mode"] == "0o700"
+    assert during["files"] > 10
+    assert during["with the token"] == []
+    for said in during["tried"]:
+        assert said[0] == "AuthenticationError", said
+        assert said[1] != "True", "others may enter its folder"
+    assert after == [False, False, False]
+    assert not (tmp_path / ".ray").exists(), "a token that others can read"
+
+
+def test_who_names_a_token_or_wants_none_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, str]] = []
+
+    def init(**options: object) -> None:
+        seen.append({name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH")})
+        raise Exception("enough")
+
+    monkeypatch.setattr(ray, "init", init)
+    asked: list[dict[str, str]] = [
+        {},
+        {"RAY_AUTH_MODE": "token"},
+        {"RAY_AUTH_MODE": "disabled"},
+        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "mine"},
+        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/mine"},
+    ]
+    for settings in asked:
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(RayError, match="enough"), ray_session(None):
+            pass
+        assert {name: os.environ[name] for name in os.environ if name.startswith("RAY_AUTH")} == settings
+    assert [len(one.pop("RAY_AUTH_TOKEN")) for one in seen[:2]] == [64, 64]
+    assert seen == [{"RAY_AUTH_MODE": "token"}] * 2 + asked[2:]

@@ -6,7 +6,8 @@ One list for the test that tries them all and for the table in docs/reliability.
 from benchmarks.reliability.hostile.case import OWNED, PASSWORD, Hostile
 from benchmarks.reliability.hostile.stores import STORES
 from benchmarks.reliability.hostile.studies import STUDIES
+from benchmarks.reliability.hostile.trust import TRUST
 
-HOSTILE: tuple[Hostile, ...] = (*STUDIES, *STORES)
+HOSTILE: tuple[Hostile, ...] = (*STUDIES, *STORES, *TRUST)
 
 __all__ = ["HOSTILE", "OWNED", "PASSWORD", "Hostile"]
