@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
 import socket
 import sqlite3
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -84,7 +85,7 @@ def examine(home: Home, tracking_uri: str | None = None) -> list[Finding]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as vision:
         software = list(_software())
         others = [*_machine(), *_data(), _store(home), _tracking(tracking_uri or home.tracking_uri), _ray()]
-        others += list(_reachable())
+        others += [*_reachable(), *_token()]
         return [*software, _torchvision(vision), *others]
 
 
@@ -297,6 +298,15 @@ def _reachable() -> Iterator[Finding]:
         yield Finding("network", "warn", says, advice)
     if not open_to_others:
         yield Finding("network", "ok", "no Ray or MLflow server here can be reached from elsewhere")
+
+
+def _token() -> Iterator[Finding]:
+    """A cluster's token that others on this machine can read; Ray itself writes it so."""
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    with suppress(OSError):
+        if file.stat().st_mode & 0o077:
+            says = f"{file}, with which Ray lets in whoever has it, can be read by other users"
+            yield Finding("token", "warn", says, f"chmod 600 {shlex.quote(str(file))}")
 
 
 def render(findings: Sequence[Finding], console: Console) -> None:

@@ -21,7 +21,8 @@ from rich.console import Console
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No data, no cluster, and a torchvision that answers at once."""
+    """No data, no cluster, no token, and a torchvision that answers at once."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere")
     monkeypatch.delenv("NBSR_DATA", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(doctor, "TORCHVISION", "print('whole')")
@@ -202,6 +203,20 @@ def test_a_cluster_in_the_environment_is_pointed_out(tmp_path: Path, monkeypatch
     assert found.state == "warn"
     assert "10.0.0.1:6379" in found.says
     assert "--address" in found.advice
+
+
+def test_a_token_that_others_can_read_is_pointed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret-token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    token.chmod(0o644)
+    (finding,) = doctor._token()
+    assert (finding.state, finding.advice) == ("warn", f"chmod 600 {token}")
+    assert "secret-token" not in finding.says
+    token.chmod(0o600)
+    assert list(doctor._token()) == []
+    token.unlink()
+    assert list(doctor._token()) == []
 
 
 def test_findings_are_shown_with_their_advice() -> None:
