@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -38,15 +39,23 @@ def sweep(folder: Path) -> list[Path]:
     """Remove temporary places in `folder` whose owner is dead; returns them."""
     removed = []
     for lock in folder.glob(f"{PREFIX}*{LOCK}"):
-        with contextlib.suppress(OSError), lock.open("a") as file:  # it may go away in between, with its owner
-            if os.fstat(file.fileno()).st_uid != os.geteuid():
-                continue  # in a folder that users share: theirs
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            place = lock.with_name(lock.name.removesuffix(LOCK))
-            _remove(place)
-            lock.unlink(missing_ok=True)
-            removed.append(place)
+        with contextlib.suppress(OSError):  # it may go away in between, with its owner
+            if not _is_for_us(lock):
+                continue
+            with lock.open("a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                place = lock.with_name(lock.name.removesuffix(LOCK))
+                _remove(place)
+                lock.unlink(missing_ok=True)
+                removed.append(place)
     return removed
+
+
+def _is_for_us(lock: Path) -> bool:
+    """Whether it is a lock file that we may look into: in a folder like /tmp, others' are theirs, whatever they are."""
+    status = lock.lstat()
+    shared = lock.parent.stat().st_mode & stat.S_ISVTX
+    return stat.S_ISREG(status.st_mode) and (not shared or status.st_uid == os.geteuid())
 
 
 @contextlib.contextmanager

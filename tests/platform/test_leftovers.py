@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import pytest
 from nbsr_platform.leftovers import sweep, temporary_place
 
 OWNER = """
@@ -63,3 +65,18 @@ def test_sweeping_without_pause_disturbs_nobody(tmp_path: Path) -> None:
         over.set()
         sweeper.join()
     assert sorted(int(path.name) for path in tmp_path.iterdir()) == list(range(300))
+
+
+def test_in_a_folder_like_tmp_what_others_left_is_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".tmp-theirs.lock").write_text("")
+    (tmp_path / ".tmp-theirs").mkdir()
+    os.mkfifo(tmp_path / ".tmp-trap.lock")  # whoever opens it waits for ever
+    (tmp_path / "precious").write_text("")
+    (tmp_path / ".tmp-link.lock").symlink_to("precious")
+    tmp_path.chmod(0o1777)
+    me = os.geteuid()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: me + 1)
+        assert sweep(tmp_path) == []
+    assert sweep(tmp_path) == [tmp_path / ".tmp-theirs"]
+    assert {path.name for path in tmp_path.iterdir()} == {".tmp-trap.lock", ".tmp-link.lock", "precious"}
