@@ -18,8 +18,8 @@ from nbsr_platform.results import TrialResult
 from nbsr_platform.trial import Trial
 
 KEY = re.compile(r"[0-9a-f]{8,64}")
-TEXTS = ("study", "domain", "data_fingerprint", "label", "kind", "family")
-MAPPINGS = ("data", "options", "training", "evaluation")
+TEXTS = ("study", "domain", "data_fingerprint", "code", "label", "kind", "family")
+MAPPINGS = ("data", "options", "training", "evaluation", "files", "rounding")
 
 
 def trial_of(result: TrialResult, code: Path | None = None) -> Trial:

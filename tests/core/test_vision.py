@@ -119,7 +119,9 @@ class TestBackbones:
         own = BackboneOptions("nbsr_core_test_network:make")
         with pytest.raises(InputError, match="cannot import 'nbsr_core_test_network'"):
             own.build()
+        assert own.own_code() == {}
         find_domain("vision", tmp_path)
+        assert list(own.own_code()) == ["nbsr_core_test_network"], "known before it is imported"
         assert isinstance(own.build(), nn.Flatten)
         monkeypatch.delitem(sys.modules, "nbsr_core_test_network")
 

@@ -18,7 +18,7 @@ from nbsr_platform.trial import StaleError, Trial, data_fingerprint, grid, study
 from nbsr_platform.worker import _load_splits, run_trial
 from processes import nbsr, place, running, wait_for
 
-from nbsr_core.domains import domain as domain_module
+from nbsr_core import named_code
 from nbsr_core.domains.iris import Iris
 
 TABLE = """
@@ -55,7 +55,7 @@ class Flowers(Iris):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A study with a domain of its own that reads a table."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(domain_module, "_beside", set())
+    monkeypatch.setattr(named_code, "_folders", [])
     trial_module.code_version.cache_clear()
     _load_splits.cache_clear()
     (tmp_path / "nbsr_stale_flowers.py").write_text(TABLE)

@@ -17,7 +17,7 @@ from nbsr_platform.explain import explain
 from nbsr_platform.from_trial import write_study
 from nbsr_platform.paths import Home
 from nbsr_platform.report.find import find, of_study
-from nbsr_platform.results import ResultStore
+from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Study, load
 from nbsr_platform.trial import data_fingerprint, grid
 from processes import COMMAND, GRID, NAPS, nbsr, place

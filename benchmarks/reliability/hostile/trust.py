@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nbsr_platform.paths import Home
-from nbsr_platform.results import ResultStore
+from nbsr_platform.store import ResultStore
 from nbsr_platform.tracking_store import TrackingStore
 
 from benchmarks.reliability.hostile.case import GOOD, KEY, OWNED, Hostile, trained
