@@ -23,7 +23,6 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -32,6 +31,7 @@ from nbsr_core import native
 from nbsr_core.domains.medical import kaggle
 from nbsr_platform.listeners import listeners
 from nbsr_platform.paths import Home
+from nbsr_platform.terminal import Terminal
 from nbsr_platform.tracking_store import DATABASES, EXPECTED, SERVERS, masked, sqlite_file
 
 State = Literal["ok", "warn", "missing"]
@@ -298,14 +298,14 @@ def _reachable() -> Iterator[Finding]:
         yield Finding("network", "ok", "no Ray or MLflow server here can be reached from elsewhere")
 
 
-def render(findings: Sequence[Finding], console: Console) -> None:
+def render(findings: Sequence[Finding], console: Terminal) -> None:
     """One line a finding, its advice below."""
     table = Table.grid(padding=(0, 2))
     for finding in findings:
-        table.add_row(Text(finding.state, style=STYLES[finding.state]), finding.topic, Text(finding.says))
+        table.add_row(Text(finding.state, style=STYLES[finding.state]), finding.topic, finding.says)
         if finding.advice:
             table.add_row("", "", Text(f"→ {finding.advice}", style="dim"))
     console.print(table)
     missing = [finding.topic for finding in findings if finding.state == "missing"]
     says = f"no study can run without: {', '.join(missing)}" if missing else "studies can run here"
-    console.print(f"\n{says}", markup=False)
+    console.say(f"\n{says}")
