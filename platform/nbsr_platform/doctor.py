@@ -29,10 +29,12 @@ from rich.text import Text
 import nbsr_core
 from nbsr_core import native
 from nbsr_core.domains.medical import kaggle
+from nbsr_core.errors import InputError
 from nbsr_platform.listeners import listeners
 from nbsr_platform.paths import Home
+from nbsr_platform.sqlite_address import sqlite_file
 from nbsr_platform.terminal import Terminal
-from nbsr_platform.tracking_store import DATABASES, EXPECTED, SERVERS, masked, sqlite_file
+from nbsr_platform.tracking_store import DATABASES, EXPECTED, SERVERS, masked
 
 State = Literal["ok", "warn", "missing"]
 STYLES = {"ok": "green", "warn": "yellow", "missing": "bold red"}
@@ -248,7 +250,11 @@ def size(count: float) -> str:
 
 def _tracking(uri: str) -> Finding:
     """Whether the tracking store answers; MLflow is not asked, its import alone takes seconds."""
-    shown, file, address = masked(uri), sqlite_file(uri), urlsplit(uri)
+    shown, address = masked(uri), urlsplit(uri)
+    try:
+        file = sqlite_file(uri)
+    except InputError as error:
+        return Finding("MLflow", "missing", str(error), f"give {EXPECTED}")
     if file is not None:
         return _sqlite(file, shown)
     scheme = address.scheme.split("+")[0]

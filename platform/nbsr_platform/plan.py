@@ -23,7 +23,6 @@ from nbsr_platform.space import Choice, FloatRange, IntRange, Parameter
 from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Collection, Search, Study
 from nbsr_platform.terminal import Terminal
-from nbsr_platform.tracking_store import sqlite_file
 from nbsr_platform.trial import Trial, data_fingerprint, grid, make_trial, study_key
 
 # Seconds that go by before the first trial works: stated, not measured, since a plan starts nothing.
@@ -135,8 +134,7 @@ def plan(what: Study | Collection, home: Home) -> Plan:
     starting: dict[str, float] = {}
     if any(part.to_run for part in parts):
         starting["starting Ray and its workers"] = RAY_START
-        file = sqlite_file(home.tracking_uri)
-        if file is not None and not file.exists():
+        if not home.database.exists():
             starting["making the tracking store"] = NEW_STORE
     return Plan(what.name, parts, starting)
 

@@ -18,9 +18,10 @@ from typing import IO
 
 from nbsr_core.errors import InputError, NbsrError
 from nbsr_platform.paths import Home
+from nbsr_platform.sqlite_address import sqlite_file
 from nbsr_platform.terminal import Terminal
 from nbsr_platform.tracking_names import experiment_name
-from nbsr_platform.tracking_store import HIDDEN, TrackingStore, masked, sqlite_file
+from nbsr_platform.tracking_store import HIDDEN, TrackingStore, masked
 
 # Nobody but us asks this server: one worker, no background jobs, no usage reports.
 SETTINGS = {
