@@ -255,9 +255,9 @@ def _run_one(
                 work_through(grid(study, fingerprint), study.name, outcome)
             else:
                 from nbsr_platform.search import SearchFeed
-                from nbsr_platform.search_storage import cut_to_last_good_line
+                from nbsr_platform.search_journal import mend
 
-                cut_to_last_good_line(home.search_journal(f"{study.name}-{key}"))
+                mend(home.search_journal(f"{study.name}-{key}"), study.search.objectives.values())
                 feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
                 for trial, result in feed.ended():
                     _reuse(trial, result, outcome, recorder)
