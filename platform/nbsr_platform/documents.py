@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from nbsr_core.files import opened
 from nbsr_platform.problems import NOTHING, KeyPath, Problem, Problems, StudyError, did_you_mean, show, spell
 
 LARGEST_FILE = 1 << 20
@@ -124,8 +125,11 @@ def read(path: str | Path) -> Document:
     """A file from disk; raises at once where there is nothing that could be checked further."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
+        str(path).encode()
+        with opened(path) as file:
             content = file.read(LARGEST_FILE + 1)
+    except UnicodeEncodeError:  # no report or database could name it
+        raise StudyError([Problem(str(path), what="its path is not UTF-8", hint="rename it")]) from None
     except FileNotFoundError:
         raise StudyError([Problem(str(path), what="no such file", hint=_nearest_file(path))]) from None
     except IsADirectoryError:

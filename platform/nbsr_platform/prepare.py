@@ -16,6 +16,7 @@ import ray
 import torch
 
 from nbsr_core.domains.domain import Work, find_domain
+from nbsr_core.errors import NbsrError
 from nbsr_platform.options import from_plain, to_plain
 from nbsr_platform.placement import for_preparation
 from nbsr_platform.study import Study
@@ -62,6 +63,10 @@ def prepare(study: Study, console: Terminal) -> int:
                 left = f", about {elapsed / done * (total - done):.0f} s left" if 0 < done < total else ""
                 pace = f", {done / elapsed:.0f} a second" if done else ""
                 console.say(f"{study.name}: prepared {done:,} of {total:,} rows{pace}{left}")
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, NbsrError):  # a file that cannot be read, say: one message, without the task's trace
+            raise error.cause from None
+        raise
     finally:
         for waiting in pending:
             ray.cancel(waiting)
