@@ -26,6 +26,8 @@ LONGEST_INT = 1000  # bits
 TOO_MANY = f"more than {MOST_VALUES} values, with aliases written out"
 TAG = "tag:yaml.org,2002:"
 MERGE_KEY = "<<"
+# A NUL, which databases refuse, and halves of characters, which no file can hold; YAML has escapes for both.
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -212,7 +214,10 @@ class _Builder:
             self.problems.lines[here] = line
             if here[-1] in own:
                 self.problems.add(here, f"the key stands twice, first in line {first}")
-            own[str(key_node.value)] = self.build(value_node, here, depth + 1)
+            if UNSTORABLE.search(here[-1]):
+                self.problems.add(path, f"a key has a character that cannot be stored, in line {line}: {here[-1]!r}")
+                continue
+            own[here[-1]] = self.build(value_node, here, depth + 1)
         return {**inherited, **own}
 
     def scalar(self, node: Any, kind: str, path: KeyPath) -> Any:
@@ -231,6 +236,8 @@ class _Builder:
                 return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
         except (ValueError, KeyError):
             return self.refuse(path, f"cannot be read as {kind}", text)
+        if UNSTORABLE.search(text):
+            return self.refuse(path, "has a character that cannot be stored", text)
         return text
 
 
