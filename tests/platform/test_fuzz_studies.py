@@ -30,16 +30,20 @@ KEYS = st.one_of(st.sampled_from(sorted(known_keys(list(PARSED.values())))), st.
 FILES = st.sampled_from(SHIPPED)
 
 
-def read(content: bytes, overrides: list[str] | None = None) -> None:
+def read_with(overrides: list[str], content: bytes) -> None:
     """As `nbsr validate` does, in a folder of its own: what a file includes is looked for beside it."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         path = Path(folder) / "s.yaml"
         path.write_bytes(content)
-        found = good_or_refused(lambda: load(path, overrides or []))
+        found = good_or_refused(lambda: load(path, overrides))
         if found is not None and hasattr(found, "to_yaml"):
             again = good_or_refused(lambda: parse(found.to_yaml(), "again"))
             assert again is not None
             assert not again.problems.found, "what is written can be read"
+
+
+def read(content: bytes) -> None:
+    read_with([], content)
 
 
 def read_values(values: Any) -> None:
@@ -48,7 +52,7 @@ def read_values(values: Any) -> None:
 
 def overridden(key: str, value: Any) -> None:
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6).removesuffix("...\n").strip()
-    read(b"name: fine\ndomain: iris\nmodels: {mlp: {}, nbsr: {}}\n", [f"{key}={text}"])
+    read_with([f"{key}={text}"], b"name: fine\ndomain: iris\nmodels: {mlp: {}, nbsr: {}}\n")
 
 
 TESTS: dict[str, tuple[Callable[..., None], list[st.SearchStrategy[Any]]]] = {
