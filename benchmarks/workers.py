@@ -17,8 +17,8 @@ from nbsr_platform.results import TrialResult
 from nbsr_platform.running import run
 from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Study
+from nbsr_platform.terminal import Terminal
 from nbsr_platform.trial import Trial, data_fingerprint, grid
-from rich.console import Console
 from scipy.stats import t as student_t
 
 WAYS = (1, 2)
@@ -52,7 +52,7 @@ def finished(study_file: str, overrides: Sequence[str], home: Path, workers: int
     """All trials of the study with so many workers, run if they are not there, in the order of the grid."""
     study = Study.load(study_file, [*overrides, f"resources.workers={workers}", "resources.concurrency=1"])
     place = home / f"{workers}-workers"
-    outcome = run(study, home=place, console=Console(stderr=True)).parts[0].outcome
+    outcome = run(study, home=place, console=Terminal(stderr=True)).parts[0].outcome
     if outcome.failed:
         raise SystemExit(f"{study.name} with {workers} workers: {len(outcome.failed)} trials failed")
     store = ResultStore(place / "trials")

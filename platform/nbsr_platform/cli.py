@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
@@ -31,6 +30,7 @@ from nbsr_platform.credentials import command_line, tell_unexpected
 from nbsr_platform.jobs_cli import app as jobs_app
 from nbsr_platform.paths import Home
 from nbsr_platform.study import load
+from nbsr_platform.terminal import Terminal
 
 app = typer.Typer(
     help="Train, search, compare and explain Neural Bayesian Sequential Routing models.",
@@ -66,19 +66,19 @@ def run(
     """Run a study, or go on with it: finished trials are reused, only missing ones run."""
     with clear_errors():
         stream = sys.stderr if as_json else sys.stdout
-        console = Console(file=stream, highlight=False, width=None if stream.isatty() else PLAIN_WIDTH)
+        console = Terminal(stream, width=None if stream.isatty() else PLAIN_WIDTH)
         if (study is None) == (from_trial is None):
             raise InputError("give either a study file or --from-trial RUN")
         if from_trial is not None:
             from nbsr_platform.from_trial import write_study
 
             study = write_study(Home.of(home), from_trial, tracking, code)
-            console.print(f"study   {study}", soft_wrap=True)
+            console.say(f"study   {study}")
         assert study is not None
         what = load(study, overrides)
         for member in members(what):
             for warning in warnings(member):
-                console.print(f"[yellow]warning[/yellow] {member.name}: {warning}", soft_wrap=True)
+                console.say(f"{member.name}: {warning}", head="warning", style="yellow")
         from nbsr_platform.running import dump
         from nbsr_platform.running import run as run_study
         from nbsr_platform.tracking_store import TrackingError
@@ -98,22 +98,22 @@ def run(
                 f"{error}\nWhat is done is kept; the same command records it when the store is back."
             ) from None
         except KeyboardInterrupt:
-            console.print("\nstopped. What is done is kept; the same command goes on from here:")
-            console.print(f"  {command_line(['nbsr', *sys.argv[1:]])}", soft_wrap=True, markup=False)
+            console.say("\nstopped. What is done is kept; the same command goes on from here:")
+            console.say(f"  {command_line(['nbsr', *sys.argv[1:]])}")
             raise typer.Exit(INTERRUPTED) from None
         if as_json:
             print(dump(result))
         else:
             console.print(comparison(result))
             for note in result.notes:
-                console.print(f"[yellow]note[/yellow] {note}", soft_wrap=True)
+                console.say(note, head="note", style="yellow")
             place = Home.of(home)
             for trial, _ in result.failed:
-                console.print(f"[red]failed[/red] {trial.name}: {place.log(trial.study, trial.key)}", soft_wrap=True)
-            console.print(f"report  {result.report}", soft_wrap=True)
-            console.print(f"MLflow  {result.tracking_uri}  (nbsr ui opens it)", soft_wrap=True)
+                console.say(f"{trial.name}: {place.log(trial.study, trial.key)}", head="failed", style="red")
+            console.say(f"report  {result.report}")
+            console.say(f"MLflow  {result.tracking_uri}  (nbsr ui opens it)")
         for complaint in (c for part in result.parts for c in part.complaints):
-            console.print(f"[yellow]not recorded in MLflow[/yellow] {complaint}", soft_wrap=True)
+            console.say(complaint, head="not recorded in MLflow", style="yellow")
         if result.failed or any(part.complaints for part in result.parts):
             raise typer.Exit(FAILED)
 
@@ -144,11 +144,11 @@ def validate(study: StudyFile, overrides: Overrides = []) -> None:  # noqa: B006
     """Check a study file: all its errors at once, each with file, key and what would be right."""
     with clear_errors():
         what = load(study, overrides)
-        console = Console(highlight=False)
+        console = Terminal()
         for member in members(what):
             for warning in warnings(member):
-                console.print(f"[yellow]warning[/yellow] {member.name}: {warning}", soft_wrap=True)
-        console.print(f"{study}: fine ({len(members(what))} {'study' if len(members(what)) == 1 else 'studies'})")
+                console.say(f"{member.name}: {warning}", head="warning", style="yellow")
+        console.say(f"{study}: fine ({len(members(what))} {'study' if len(members(what)) == 1 else 'studies'})")
 
 
 @app.command()
@@ -157,7 +157,7 @@ def plan(study: StudyFile, overrides: Overrides = [], home: HomeFolder = None) -
     with clear_errors():
         from nbsr_platform import plan as planning
 
-        planning.render(planning.plan(load(study, overrides), Home.of(home)), Console(highlight=False))
+        planning.render(planning.plan(load(study, overrides), Home.of(home)), Terminal())
 
 
 @app.command()
@@ -166,15 +166,15 @@ def studies(folder: Annotated[Path, typer.Argument(help="Folder to look in.")] =
     with clear_errors():
         # What is hidden is a store: files that nobody wrote for others to run.
         found = [path for path in sorted(folder.rglob("*.yaml")) if not _is_hidden(path.relative_to(folder))]
-        console = Console(highlight=False)
+        console = Terminal()
         for path in found:
             what = load(path)
             domains = ", ".join(dict.fromkeys(member.domain for member in members(what)))
             sizes = " + ".join(f"{len(member.models)} x {len(member.seeds)}" for member in members(what))
-            console.print(f"[bold]{escape(str(path))}[/]  {domains}, models x seeds: {sizes}")
-            console.print(Padding(escape(what.question or ""), (0, 0, 1, 4)))
+            console.say(f" {domains}, models x seeds: {sizes}", head=str(path), style="bold")
+            console.print(Padding(what.question or "", (0, 0, 1, 4)))
         if not found:
-            console.print(f"no study files in {folder}")
+            console.say(f"no study files in {folder}")
 
 
 def _is_hidden(path: Path) -> bool:
@@ -211,7 +211,7 @@ def explain(
         if as_json:
             print(json.dumps(explained.data if isinstance(explained, Answer) else explained.to_json(), allow_nan=False))
         else:
-            print(explained.text if isinstance(explained, Answer) else explained.text())
+            Terminal().say(explained.text if isinstance(explained, Answer) else explained.text())
 
 
 @app.command()
@@ -272,7 +272,7 @@ def _report(
         title = (" against " if compare else " and ").join(material.study.name for material in found)
         target = out or place.report(title.replace(" ", "-")[:LONGEST_NAME])
         path = write_report(target, found, title, compare=compare)
-        Console(highlight=False).print(f"report  {path}", soft_wrap=True)
+        Terminal().say(f"report  {path}")
 
 
 @app.command()
@@ -296,7 +296,7 @@ def doctor(home: HomeFolder = None, tracking: Tracking = None) -> None:
         from nbsr_platform import doctor as examination
 
         findings = examination.examine(Home.of(home), tracking)
-        examination.render(findings, Console(highlight=False))
+        examination.render(findings, Terminal())
         if any(finding.state == "missing" for finding in findings):
             raise typer.Exit(FAILED)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from nbsr_core.errors import NbsrError
-from nbsr_platform.credentials import scrubbed
 from nbsr_platform.study import Collection, Study
+from nbsr_platform.terminal import Terminal, TerminalHandler
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 # What a disk says that a user can do something about.
@@ -51,11 +51,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document an
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """What a user can cause is told in one message, without a traceback."""
+    """What a user can cause is told in one message, without a traceback; our warnings come the same way."""
+    ours, handler = logging.getLogger("nbsr"), TerminalHandler()
+    ours.addHandler(handler)
     try:
         yield
     except NbsrError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(scrubbed(str(error)), style="red", markup=False)
+        Terminal(stderr=True).say(str(error), style="red")
         raise typer.Exit(BAD_INPUT) from None
     except BrokenPipeError:
         raise typer.Exit(0) from None
@@ -63,10 +65,10 @@ def clear_errors() -> Iterator[None]:
         if error.errno not in OF_THE_DISK:
             raise
         place = f"{error.filename}: " if error.filename else ""
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            scrubbed(f"{place}{error.strerror}; what is done is kept"), style="red", markup=False
-        )
+        Terminal(stderr=True).say(f"{place}{error.strerror}; what is done is kept", style="red")
         raise typer.Exit(BAD_INPUT) from None
+    finally:
+        ours.removeHandler(handler)
 
 
 def members(what: Study | Collection) -> tuple[Study, ...]:

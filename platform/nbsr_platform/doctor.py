@@ -24,17 +24,19 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import nbsr_core
 from nbsr_core import native
 from nbsr_core.domains.medical import kaggle
+from nbsr_core.errors import InputError
 from nbsr_platform.credentials import masked
 from nbsr_platform.listeners import listeners
 from nbsr_platform.paths import Home
-from nbsr_platform.tracking_store import DATABASES, EXPECTED, SERVERS, sqlite_file
+from nbsr_platform.sqlite_address import sqlite_file
+from nbsr_platform.terminal import Terminal
+from nbsr_platform.tracking_store import DATABASES, EXPECTED, SERVERS
 
 State = Literal["ok", "warn", "missing"]
 STYLES = {"ok": "green", "warn": "yellow", "missing": "bold red"}
@@ -250,7 +252,11 @@ def size(count: float) -> str:
 
 def _tracking(uri: str) -> Finding:
     """Whether the tracking store answers; MLflow is not asked, its import alone takes seconds."""
-    shown, file, address = masked(uri), sqlite_file(uri), urlsplit(uri)
+    shown, address = masked(uri), urlsplit(uri)
+    try:
+        file = sqlite_file(uri)
+    except InputError as error:
+        return Finding("MLflow", "missing", str(error), f"give {EXPECTED}")
     if file is not None:
         return _sqlite(file, shown)
     scheme = address.scheme.split("+")[0]
@@ -309,14 +315,14 @@ def _token() -> Iterator[Finding]:
             yield Finding("token", "warn", says, f"chmod 600 {shlex.quote(str(file))}")
 
 
-def render(findings: Sequence[Finding], console: Console) -> None:
+def render(findings: Sequence[Finding], console: Terminal) -> None:
     """One line a finding, its advice below."""
     table = Table.grid(padding=(0, 2))
     for finding in findings:
-        table.add_row(Text(finding.state, style=STYLES[finding.state]), finding.topic, Text(finding.says))
+        table.add_row(Text(finding.state, style=STYLES[finding.state]), finding.topic, finding.says)
         if finding.advice:
             table.add_row("", "", Text(f"→ {finding.advice}", style="dim"))
     console.print(table)
     missing = [finding.topic for finding in findings if finding.state == "missing"]
     says = f"no study can run without: {', '.join(missing)}" if missing else "studies can run here"
-    console.print(f"\n{says}", markup=False)
+    console.say(f"\n{says}")

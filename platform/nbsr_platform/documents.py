@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from nbsr_core.files import opened
 from nbsr_platform.problems import NOTHING, KeyPath, Problem, Problems, StudyError, did_you_mean, show, spell
 
 LARGEST_FILE = 1 << 20
@@ -25,6 +26,8 @@ LONGEST_INT = 1000  # bits
 TOO_MANY = f"more than {MOST_VALUES} values, with aliases written out"
 TAG = "tag:yaml.org,2002:"
 MERGE_KEY = "<<"
+# A NUL, which databases refuse, and halves of characters, which no file can hold; YAML has escapes for both.
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -133,8 +136,11 @@ def read(path: str | Path) -> Document:
 def text_of(path: Path, source: str) -> str:
     """The text of a file that may be a study; `source` is what messages call it."""
     try:
-        with path.open("rb") as file:
+        str(path).encode()
+        with opened(path) as file:
             content = file.read(LARGEST_FILE + 1)
+    except UnicodeEncodeError:  # no report or database could name it
+        raise StudyError([Problem(source, what="its path is not UTF-8", hint="rename it")]) from None
     except FileNotFoundError:
         raise StudyError([Problem(source, what="no such file", hint=_nearest_file(path))]) from None
     except IsADirectoryError:
@@ -211,7 +217,10 @@ class _Builder:
             self.problems.lines[here] = line
             if here[-1] in own:
                 self.problems.add(here, f"the key stands twice, first in line {first}")
-            own[str(key_node.value)] = self.build(value_node, here, depth + 1)
+            if UNSTORABLE.search(here[-1]):
+                self.problems.add(path, f"a key has a character that cannot be stored, in line {line}: {here[-1]!r}")
+                continue
+            own[here[-1]] = self.build(value_node, here, depth + 1)
         return {**inherited, **own}
 
     def scalar(self, node: Any, kind: str, path: KeyPath) -> Any:
@@ -230,6 +239,8 @@ class _Builder:
                 return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
         except (ValueError, KeyError):
             return self.refuse(path, f"cannot be read as {kind}", text)
+        if UNSTORABLE.search(text):
+            return self.refuse(path, "has a character that cannot be stored", text)
         return text
 
 

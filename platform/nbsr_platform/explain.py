@@ -28,10 +28,11 @@ from nbsr_platform.explanation import Amount, Explanation, Population, Visit
 from nbsr_platform.options import from_plain
 from nbsr_platform.paths import Home
 from nbsr_platform.results import TrialResult
+from nbsr_platform.sqlite_address import sqlite_file
 from nbsr_platform.store import ResultStore
 from nbsr_platform.stored_trial import checked_key, domain_of, trial_of
 from nbsr_platform.tracking_names import PARETO
-from nbsr_platform.tracking_store import TrackingError, TrackingStore, sqlite_file
+from nbsr_platform.tracking_store import TrackingError, TrackingStore
 from nbsr_platform.trial import Trial, code_version
 
 TOP_CLASSES, TOP_FEATURES, TOP_FEATURES_OF_EXPERT = 4, 10, 5

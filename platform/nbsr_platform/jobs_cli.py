@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from nbsr_platform.cli_parts import FAILED, INTERRUPTED, AsJson, Overrides, StudyFile, clear_errors
 from nbsr_platform.study import load
+from nbsr_platform.terminal import Terminal
 
 if TYPE_CHECKING:
     from nbsr_platform.jobs import Job
@@ -60,15 +60,15 @@ def submit(
             again=again,
         )
         job = submission.job
-        console = Console(highlight=False, soft_wrap=True)
+        console = Terminal()
         if submission.fresh:
-            console.print(f"submitted  {job.id}")
+            console.say(f"submitted  {job.id}")
         elif job.under_way:
-            console.print(f"is under way already  {job.id}")
+            console.say(f"is under way already  {job.id}")
         else:
-            console.print(f"is done already  {job.id}  (--again runs it once more; what is in the store is reused)")
-        console.print(f"watch      {place.url}/#/jobs/{job.id}", markup=False)
-        console.print(f"           nbsr logs {job.id} --follow --cluster {place.url}", markup=False)
+            console.say(f"is done already  {job.id}  (--again runs it once more; what is in the store is reused)")
+        console.say(f"watch      {place.url}/#/jobs/{job.id}")
+        console.say(f"           nbsr logs {job.id} --follow --cluster {place.url}")
         if wait:
             _follow(place.url, job.id)
 
@@ -88,7 +88,7 @@ def jobs(cluster: ClusterUrl = DEFAULT_CLUSTER, as_json: AsJson = False) -> None
             table.add_column(name, overflow="fold", no_wrap=name == "id")
         for job in found:
             table.add_row(job.id, job.study, job.state, _clock(job), f"{job.seconds:.0f} s")
-        console = Console(highlight=False)
+        console = Terminal()
         console.print(table if found else f"no jobs of ours on {cluster}", width=max(console.width, WIDEST_ID + 60))
 
 
@@ -104,10 +104,10 @@ def status(name: JobId, cluster: ClusterUrl = DEFAULT_CLUSTER, as_json: AsJson =
         if as_json:
             print(json.dumps({**asdict(job), "progress": progress}))
         else:
-            console = Console(highlight=False, soft_wrap=True)
-            console.print(f"{job.id}  {job.state}, started {_clock(job)}, {job.seconds:.0f} s", markup=False)
+            console = Terminal()
+            console.say(f"{job.id}  {job.state}, started {_clock(job)}, {job.seconds:.0f} s")
             for text in filter(None, (progress, "" if job.state in ("RUNNING", "SUCCEEDED") else job.message)):
-                console.print(text.strip(), markup=False)
+                console.say(text.strip())
         _end_as(job)
 
 
@@ -126,7 +126,7 @@ def logs(
         if follow:
             _follow(cluster, name)
         else:
-            print(Cluster(cluster).logs(name), end="")
+            Terminal().pass_on(Cluster(cluster).logs(name))
 
 
 @app.command()
@@ -136,7 +136,7 @@ def stop(name: JobId, cluster: ClusterUrl = DEFAULT_CLUSTER) -> None:
         from nbsr_platform.jobs import Cluster
 
         job = Cluster(cluster).stop(name)
-        Console(highlight=False, soft_wrap=True).print(f"{job.id}  {job.state}", markup=False)
+        Terminal().say(f"{job.id}  {job.state}")
 
 
 def _follow(cluster: str, name: str) -> None:
@@ -144,15 +144,13 @@ def _follow(cluster: str, name: str) -> None:
     from nbsr_platform.jobs import Cluster
 
     place = Cluster(cluster)
-    job = place.job(name)
+    job, console = place.job(name), Terminal()
     try:
         for text in place.follow(job.id):
-            print(text, end="", flush=True)
+            console.pass_on(text)
         _end_as(place.wait(job.id))
     except KeyboardInterrupt:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"\n{job.id} goes on; nbsr stop {job.id} would end it", markup=False
-        )
+        Terminal(stderr=True).say(f"\n{job.id} goes on; nbsr stop {job.id} would end it")
         raise typer.Exit(INTERRUPTED) from None
 
 

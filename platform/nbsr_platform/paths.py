@@ -6,6 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbsr_core.errors import InputError
+from nbsr_platform.sqlite_address import sqlite_uri
+
 
 @dataclass(frozen=True)
 class Home:
@@ -16,7 +19,12 @@ class Home:
     @staticmethod
     def of(root: str | Path | None = None) -> Home:
         """The given folder, else the one that NBSR_HOME names, else `.nbsr` here."""
-        return Home(Path(root or os.environ.get("NBSR_HOME") or ".nbsr").absolute())
+        place = Path(root or os.environ.get("NBSR_HOME") or ".nbsr").absolute()
+        try:
+            str(place).encode()
+        except UnicodeEncodeError:  # no database, report or cluster could name a file in it
+            raise InputError(f"home {place}: its path is not UTF-8; choose another one with --home") from None
+        return Home(place)
 
     @property
     def trials(self) -> Path:
@@ -30,7 +38,7 @@ class Home:
 
     @property
     def tracking_uri(self) -> str:
-        return f"sqlite:///{self.database}"
+        return sqlite_uri(self.database)
 
     @property
     def artifacts(self) -> Path:

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 import optuna
 import ray
 import torch
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from nbsr_platform.estimates import Timing, Timings, duration
 from nbsr_platform.paths import Home
@@ -24,7 +22,7 @@ from nbsr_platform.search_storage import open_storage
 from nbsr_platform.space import Choice, FloatRange, IntRange, Parameter
 from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Collection, Search, Study
-from nbsr_platform.tracking_store import sqlite_file
+from nbsr_platform.terminal import Terminal
 from nbsr_platform.trial import Trial, data_fingerprint, grid, make_trial, study_key
 
 # Seconds that go by before the first trial works: stated, not measured, since a plan starts nothing.
@@ -136,8 +134,7 @@ def plan(what: Study | Collection, home: Home) -> Plan:
     starting: dict[str, float] = {}
     if any(part.to_run for part in parts):
         starting["starting Ray and its workers"] = RAY_START
-        file = sqlite_file(home.tracking_uri)
-        if file is not None and not file.exists():
+        if not home.database.exists():
             starting["making the tracking store"] = NEW_STORE
     return Plan(what.name, parts, starting)
 
@@ -243,10 +240,10 @@ def _notes(study: Study, where: Placement, machine: Mapping[str, float]) -> tupl
     return tuple(notes)
 
 
-def render(planned: Plan, console: Console) -> None:
+def render(planned: Plan, console: Terminal) -> None:
     """The plan as a person reads it, with what its times rest on."""
     for study in planned.studies:
-        console.print(f"{study.name}: {_where(study)}", markup=False, soft_wrap=True)
+        console.say(f"{study.name}: {_where(study)}")
         table = Table(box=None, pad_edge=False)
         table.add_column("  model")
         for name in ("trials", "done", "to run", "epochs", "each"):
@@ -255,23 +252,23 @@ def render(planned: Plan, console: Console) -> None:
         for model in study.models:
             counts = map(str, (model.total, model.done, model.to_run, model.epochs))
             timing = ("", "") if model.timing is None else (duration(model.seconds_each), model.timing.basis)
-            table.add_row(f"  {model.label}", *counts, *map(Text, timing))
+            table.add_row(f"  {model.label}", *counts, *timing)
         console.print(table)
         if study.search is not None:
             _render_search(study.search, study.models[0], console)
         for note in study.notes:
-            console.print(f"  note: {note}", markup=False, soft_wrap=True)
+            console.say(f"  note: {note}")
         console.print()
-    console.print(_total(planned), markup=False, soft_wrap=True)
+    console.say(_total(planned))
 
 
-def _render_search(search: SearchPlan, model: ModelPlan, console: Console) -> None:
+def _render_search(search: SearchPlan, model: ModelPlan, console: Terminal) -> None:
     goals = ", ".join(f"{direction} {metric}" for metric, direction in search.objectives.items())
-    console.print(f"  search of {model.label}: {model.total} proposals to {goals}", markup=False, soft_wrap=True)
-    console.print(f"  sampler {search.sampler}; pruner {search.pruner}", markup=False, soft_wrap=True)
+    console.say(f"  search of {model.label}: {model.total} proposals to {goals}")
+    console.say(f"  sampler {search.sampler}; pruner {search.pruner}")
     longest = max(map(len, search.space))
     for key, words in search.space.items():
-        console.print(f"    {key:<{longest}}  {words}", markup=False, soft_wrap=True)
+        console.say(f"    {key:<{longest}}  {words}")
 
 
 def _where(study: StudyPlan) -> str:

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import ray
 import torch
-from rich.console import Console
 
 from nbsr_core.domains.domain import Work, find_domain
+from nbsr_core.errors import NbsrError
 from nbsr_platform.options import from_plain, to_plain
 from nbsr_platform.placement import for_preparation
 from nbsr_platform.study import Study
+from nbsr_platform.terminal import Terminal
 from nbsr_platform.trial import canonical
 
 PLAIN_SECONDS = 5.0
@@ -41,7 +42,7 @@ def _run(domain: str, beside: Path | None, data: str, index: int, threads: int) 
     return work.size
 
 
-def prepare(study: Study, console: Console) -> int:
+def prepare(study: Study, console: Terminal) -> int:
     """Do what is not yet done, one piece a worker at a time; needs a running Ray. Returns how many pieces that were."""
     where = (study.domain, study.folder, canonical(to_plain(study.data)))
     works = _works(*where)
@@ -61,7 +62,11 @@ def prepare(study: Study, console: Console) -> int:
                 said, told = elapsed, done
                 left = f", about {elapsed / done * (total - done):.0f} s left" if 0 < done < total else ""
                 pace = f", {done / elapsed:.0f} a second" if done else ""
-                console.print(f"{study.name}: prepared {done:,} of {total:,} rows{pace}{left}", highlight=False)
+                console.say(f"{study.name}: prepared {done:,} of {total:,} rows{pace}{left}")
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, NbsrError):  # a file that cannot be read, say: one message, without the task's trace
+            raise error.cause from None
+        raise
     finally:
         for waiting in pending:
             ray.cancel(waiting)

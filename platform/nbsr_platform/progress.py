@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from nbsr_platform.results import TrialResult
+from nbsr_platform.terminal import Terminal
 from nbsr_platform.trial import Trial
 
 PLAIN_SECONDS = 5.0
@@ -25,7 +26,7 @@ class Progress:
         total: trials that there will be; those that were reused count as done from the start.
     """
 
-    def __init__(self, console: Console, title: str, total: int, reused: int) -> None:
+    def __init__(self, console: Terminal, title: str, total: int, reused: int) -> None:
         self.console, self.title, self.total = console, title, total
         self.done, self.reused, self.failed, self.pruned = reused, reused, 0, 0
         self.running: dict[str, tuple[Trial, int]] = {}
@@ -39,13 +40,13 @@ class Progress:
             self.live.start()
         else:
             reused = f", {self.reused} of them done before" if self.reused else ""
-            self.console.print(f"{self.title}: {self.total} trials{reused}")
+            self.console.say(f"{self.title}: {self.total} trials{reused}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self.console.is_terminal:
             self.live.stop()
-        self.console.print(self.text())
+        self.console.say(self.text())
 
     def started(self, trial: Trial) -> None:
         self.running[trial.key] = (trial, 0)
@@ -64,13 +65,13 @@ class Progress:
         if accuracy is not None and (self.best is None or accuracy > self.best[0]):
             self.best = (accuracy, trial.name)
         if result.status == "failed":
-            self.console.print(f"[red]failed[/red] {trial.name}: {escape(result.last_words)}", highlight=False)
+            self.console.say(f"{trial.name}: {result.last_words}", head="failed", style="red")
         self.say_now_and_then()
 
     def say_now_and_then(self) -> None:
         if not self.console.is_terminal and time.monotonic() - self.said > PLAIN_SECONDS:
             self.said = time.monotonic()
-            self.console.print(self.text())
+            self.console.say(self.text())
 
     def text(self) -> str:
         """Everything in one line."""
@@ -94,7 +95,7 @@ class Progress:
     def render(self) -> RenderableType:
         """The live view: the line, and what each worker is doing."""
         grid = Table.grid(padding=(0, 2))
-        grid.add_row(f"[bold]{self.text()}[/bold]")
+        grid.add_row(Text(self.text(), style="bold"))
         for trial, epoch in list(self.running.values())[:8]:
             total = int(trial.training.get("epochs", 0))
             filled = int(20 * epoch / total) if total else 0

@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from nbsr_platform import summary
 from nbsr_platform.credentials import command_line
 from nbsr_platform.environment import differences
@@ -26,6 +24,7 @@ from nbsr_platform.results import TrialResult
 from nbsr_platform.session import ray_session, study_lock
 from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Collection, Study
+from nbsr_platform.terminal import Terminal
 from nbsr_platform.tracking import Tracker
 from nbsr_platform.tracking_store import checked
 from nbsr_platform.trial import Trial, data_fingerprint, grid, study_key
@@ -152,7 +151,7 @@ def run(
     tracking_uri: str | None = None,
     search_storage: str | None = None,
     address: str | None = None,
-    console: Console | None = None,
+    console: Terminal | None = None,
 ) -> RunResult:
     """Run a study, or go on with it: finished trials are reused, only missing ones run.
 
@@ -169,7 +168,7 @@ def run(
         >>> run(Study.load("studies/medical/quickstart.yaml")).table  # doctest: +SKIP
     """
     place = Home.of(home)
-    console = console or Console(quiet=True)
+    console = console or Terminal(quiet=True)
     studies: Sequence[Study] = what.studies if isinstance(what, Collection) else [what]
     if search_storage is not None and any(study.search is not None for study in studies):
         from nbsr_platform.search_storage import open_storage
@@ -208,7 +207,7 @@ def _run_one(
     opening: Future[Tracker],
     aside: Executor,
     search_storage: str | None,
-    console: Console,
+    console: Terminal,
     start_ray: Callable[[], None],
 ) -> Future[None]:
     """Run what is missing; what is still to be written when all trials have ended is under way then."""
@@ -257,9 +256,9 @@ def _run_one(
                 work_through(grid(study, fingerprint), study.name, outcome)
             else:
                 from nbsr_platform.search import SearchFeed
-                from nbsr_platform.search_storage import cut_to_last_good_line
+                from nbsr_platform.search_journal import mend
 
-                cut_to_last_good_line(home.search_journal(f"{study.name}-{key}"))
+                mend(home.search_journal(f"{study.name}-{key}"), study.search.objectives.values())
                 feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
                 for trial, result in feed.ended():
                     _reuse(trial, result, outcome, recorder)

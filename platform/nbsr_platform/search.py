@@ -20,6 +20,7 @@ from nbsr_core.errors import InputError
 from nbsr_platform.paths import Home
 from nbsr_platform.proposals import Proposal, promising
 from nbsr_platform.results import TrialResult
+from nbsr_platform.search_journal import KEY_ATTRIBUTE
 from nbsr_platform.search_options import Search
 from nbsr_platform.search_storage import open_storage, patiently
 from nbsr_platform.store import ResultStore
@@ -29,7 +30,6 @@ from nbsr_platform.trial import Trial, make_trial
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 logging.getLogger("optuna").propagate = False
 
-KEY_ATTRIBUTE = "nbsr.trial_key"
 ERROR_ATTRIBUTE = "nbsr.error"
 
 
@@ -98,7 +98,7 @@ class SearchFeed:
             trial.number
             for trial in asked
             if trial.number not in mine
-            and (trial.state == TrialState.RUNNING or not self.store.has(str(trial.user_attrs[KEY_ATTRIBUTE])))
+            and (trial.state == TrialState.RUNNING or not self.store.has(str(trial.user_attrs.get(KEY_ATTRIBUTE))))
         ]
 
     def next(self) -> Trial | None:
@@ -144,7 +144,7 @@ class SearchFeed:
             training=training,
             proposal=proposal.number,
         )
-        if proposal.user_attrs.get(KEY_ATTRIBUTE) != trial.key:
+        if proposal.user_attrs.get(KEY_ATTRIBUTE) != trial.key and not self._has_ended(proposal):
             proposal.set_user_attr(KEY_ATTRIBUTE, trial.key)
         return trial
 
@@ -184,15 +184,19 @@ class SearchFeed:
             # A multi-objective study has no pruned value; the state says what happened.
             self.optuna_study.tell(proposal, state=TrialState.PRUNED, skip_if_finished=True)
         else:
-            if not self.optuna_study.get_trials(deepcopy=False)[proposal.number].state.is_finished():
+            if not self._has_ended(proposal):
                 proposal.set_user_attr(ERROR_ATTRIBUTE, result.last_words[:200])
             self.optuna_study.tell(proposal, state=TrialState.FAIL, skip_if_finished=True)
+
+    def _has_ended(self, proposal: optuna.Trial) -> bool:
+        """Whether the storage has its outcome: nothing can be added to it then."""
+        return self.optuna_study.get_trials(deepcopy=False)[proposal.number].state.is_finished()
 
     def ended(self) -> list[tuple[Trial, TrialResult]]:
         """Proposals that were finished before, with their results."""
         known = []
         for proposal in self.optuna_study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-            key = str(proposal.user_attrs[KEY_ATTRIBUTE])
+            key = str(proposal.user_attrs.get(KEY_ATTRIBUTE))
             if self.store.has(key):
                 result = self.store.load(key)
                 # Its domain's module is the one beside the study as it is run now: a job's folder may be gone.

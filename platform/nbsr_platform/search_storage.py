@@ -1,16 +1,14 @@
 """Where a search keeps its proposals: a journal file here, a database on a cluster; both outlive a crash.
 
-A journal whose last line was cut off is good up to that line. A database that restarts is waited for: what was under
-way is simply done again, so each step that is repeated must not mind having been done before.
+A damaged journal is mended first (`search_journal`). A database that restarts is waited for: what was under way is
+simply done again, so each step that is repeated must not mind having been done before.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import sqlalchemy
@@ -43,32 +41,15 @@ def open_storage(home: Home, study: str, url: str | None = None) -> BaseStorage:
         return _open_database(url)
     path = home.search_journal(study)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return JournalStorage(JournalFileBackend(str(path)))
-
-
-def cut_to_last_good_line(journal: Path) -> None:
-    """Drop what a crash left half-written at the end: Optuna would write on behind it and never read it again.
-
-    For the one who runs the study only: to a reader, a line that is just being written looks the same.
-    """
-    if not journal.exists():
-        return
-    lines = journal.read_bytes().splitlines(keepends=True)
-    good = len(lines)
-    while good and not _is_good(lines[good - 1]):
-        good -= 1
-    if good < len(lines):
-        keep = sum(map(len, lines[:good]))
-        logger.warning("%s: its end was damaged; going on from the last good of %d lines", journal, good)
-        with journal.open("r+b") as file:
-            file.truncate(keep)
-
-
-def _is_good(line: bytes) -> bool:
     try:
-        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
+        return JournalStorage(JournalFileBackend(str(path)))
+    except OSError:
+        raise
+    except Exception as error:  # whatever Optuna makes of nonsense
+        raise InputError(
+            f"{path}: this journal of a search is damaged ({type(error).__name__}: {error}); "
+            f"`nbsr run` of its study mends it and goes on from what can be read"
+        ) from None
 
 
 def _open_database(url: str) -> RDBStorage:

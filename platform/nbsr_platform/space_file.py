@@ -216,6 +216,11 @@ def _read_when(raw: Any, path: KeyPath, problems: Problems) -> Conditions:
         )
         return {}
     items = (raw or {}).items()
+    for key, value in items:
+        if value in ([], ()):
+            problems.add(
+                (*path, str(key)), given=value, allowed="a value, or a list of at least one value, it must have"
+            )
     return {str(key): tuple(value) if isinstance(value, list | tuple) else (value,) for key, value in items}
 
 

@@ -20,6 +20,7 @@ from nbsr_platform.artifacts import write_artifacts
 from nbsr_platform.from_trial import study_text
 from nbsr_platform.paths import Home
 from nbsr_platform.results import TrialResult
+from nbsr_platform.sqlite_address import sqlite_file
 from nbsr_platform.store import ResultStore
 from nbsr_platform.tracking_names import (
     PARETO,
@@ -31,7 +32,7 @@ from nbsr_platform.tracking_names import (
     trial_parameters,
     trial_tags,
 )
-from nbsr_platform.tracking_store import PATIENCE, TrackingError, TrackingStore, sqlite_file
+from nbsr_platform.tracking_store import PATIENCE, TrackingError, TrackingStore
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 
 from nbsr_core.errors import InputError, NbsrError
 from nbsr_platform.credentials import masked, scrubbed, secrets_in
+from nbsr_platform.moved_store import follow
+from nbsr_platform.sqlite_address import sqlite_file, sqlite_uri
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -139,14 +141,20 @@ class TrackingStore:
         import sqlalchemy.exc
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
+        from mlflow.tracking._tracking_service import utils as tracking_utils
 
         sqlite = sqlite_file(self.uri)
         try:
             if sqlite is not None:
                 if not sqlite.exists():
                     _migrate_beside(sqlite)
+                else:
+                    follow(sqlite)
             elif self.is_database:
                 _try_to_connect(self.uri)
+            # MLflow remembers for the whole process where a run's artifacts are, by the run's id alone; in a copy of a
+            # store, or one that was moved meanwhile, they are elsewhere.
+            getattr(tracking_utils, "_artifact_repos_cache", {}).clear()
             self.client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
             self.call("search_experiments", max_results=1)
         except (TrackingError, MlflowException, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
@@ -164,20 +172,13 @@ class TrackingStore:
         return f"cannot open tracking store {self.public_uri}: {reason}"
 
 
-def sqlite_file(uri: str) -> Path | None:
-    """The file behind a sqlite URI; None for any other store."""
-    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
-
-
 def checked(uri: str) -> str:
     """The URI, absolute where it names a file; says at once what can be said without opening anything."""
     public = masked(uri)
     scheme = urlsplit(uri).scheme.split("+")[0]
-    if scheme == "sqlite":
-        name = uri.removeprefix("sqlite:///")
-        if name in ("", ":memory:") or name.startswith("sqlite:"):
-            raise InputError(f"tracking store {public}: sqlite needs a file, such as sqlite:///mlflow.db")
-        file = Path(name).absolute()
+    named = sqlite_file(uri)
+    if named is not None:
+        file = named.absolute()
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -187,7 +188,7 @@ def checked(uri: str) -> str:
         for place in (file.parent, *([file] if file.exists() else [])):
             if not os.access(place, os.W_OK):
                 raise InputError(f"cannot open tracking store {public}: {place} is read-only")
-        return f"sqlite:///{file}"
+        return sqlite_uri(file)
     if scheme in ("", "file"):
         raise InputError(f"tracking store {public!r} is a folder; MLflow keeps runs in a database now: give {EXPECTED}")
     if scheme not in (*SERVERS, *DATABASES):
@@ -210,7 +211,7 @@ def _migrate_beside(file: Path) -> None:
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     try:
-        MlflowClient(tracking_uri=f"sqlite:///{beside}").search_experiments(max_results=1)
+        MlflowClient(tracking_uri=sqlite_uri(beside)).search_experiments(max_results=1)
         try:
             os.link(beside, file)  # fails where somebody else was quicker, and theirs may hold runs already
         except FileExistsError:

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import IO
 
-from rich.console import Console
-
 from nbsr_core.errors import InputError, NbsrError
 from nbsr_platform.credentials import masked, scrubbed
 from nbsr_platform.paths import Home
+from nbsr_platform.sqlite_address import sqlite_file
+from nbsr_platform.terminal import Terminal
 from nbsr_platform.tracking_names import experiment_name
-from nbsr_platform.tracking_store import TrackingStore, sqlite_file
+from nbsr_platform.tracking_store import TrackingStore
 
 # Nobody but us asks this server: one worker, no background jobs, no usage reports.
 SETTINGS = {
@@ -46,7 +46,7 @@ def serve(
     port: int | None = None,
     host: str = "127.0.0.1",
     open_on: str | None = None,
-    console: Console | None = None,
+    console: Terminal | None = None,
 ) -> int:
     """Serve MLflow's pages until Ctrl-C; returns the server's exit code, 0 where we ended it.
 
@@ -58,7 +58,7 @@ def serve(
         open_on: domain, or name of the experiment, whose page to name; that of the last run unless told.
         console: where to print.
     """
-    console = console or Console(highlight=False)
+    console = console or Terminal()
     uri = tracking_uri or home.tracking_uri
     file = sqlite_file(uri)
     if file is not None and not file.exists():
@@ -66,7 +66,7 @@ def serve(
     store = TrackingStore(uri)
     page = PAGE.format(find_experiment(store, open_on))
     if not store.is_database:
-        console.print(f"{store.public_uri.rstrip('/')}/{page}", soft_wrap=True)
+        console.say(f"{store.public_uri.rstrip('/')}/{page}")
         return 0
     port = free_port(host) if port is None else checked_port(host, port)
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
@@ -75,8 +75,8 @@ def serve(
         with tempfile.TemporaryFile() as log, _server(home, store.uri, host, port, log) as server:
             _wait_until_ready(server, f"{address}/health")
             if server.poll() is None:
-                console.print(f"MLflow on {store.public_uri}; Ctrl-C ends it", soft_wrap=True)
-                console.print(f"  {address}/{page}", soft_wrap=True)
+                console.say(f"MLflow on {store.public_uri}; Ctrl-C ends it")
+                console.say(f"  {address}/{page}")
             code = server.wait()
             if code:
                 raise ServerError(f"MLflow's server ended with code {code}:\n{_last_words(log, store)}")

@@ -156,7 +156,7 @@ def test_frequency_bands_share_out_the_vocabulary_in_order(size: int, bands: int
     ("options", "said"),
     [
         ({"source": "file"}, "data.text goes with"),
-        ({"source": "file", "text": "/no/such/file"}, "cannot read"),
+        ({"source": "file", "text": "/no/such/file"}, "cannot be read"),
         ({"text": "x"}, "data.text goes with"),
         ({"source": "embedded", "vocabulary": 100_000}, "different words"),
         ({"train": 3}, "data.train"),

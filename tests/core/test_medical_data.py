@@ -401,7 +401,7 @@ class TestKaggleErrors:
     def test_no_text(self, tmp_path: Path) -> None:
         options = write(tmp_path, *made_up_rows())
         (tmp_path / "medical" / "Testing.csv").write_bytes(b"PK\x03\x04\xff\xfe\x00")
-        with pytest.raises(InputError, match=r"Testing\.csv is no CSV text"):
+        with pytest.raises(InputError, match=r"Testing\.csv is not UTF-8 text"):
             load(options, 0)
 
     def test_too_few_rows_to_split(self, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from nbsr_core import named_code
 from nbsr_core.domains.domain import Signature, find_domain
 from nbsr_core.domains.vision.backbones import BackboneOptions, width
 from nbsr_core.domains.vision.data import OracleOptions, VisionData, any_view, feature_names, load, pixel_names
-from nbsr_core.domains.vision.images import CIFAR10
 from nbsr_core.domains.vision.models import (
     MODELS,
     FlatOptions,
@@ -27,6 +26,7 @@ from nbsr_core.domains.vision.models import (
     PlainView,
     taxonomy,
 )
+from nbsr_core.domains.vision.packed_images import CIFAR10
 from nbsr_core.domains.vision.torchvision_models import torchvision
 from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
 from nbsr_core.errors import InputError

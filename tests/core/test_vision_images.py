@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from nbsr_core.domains.vision.data import Source, VisionData
-from nbsr_core.domains.vision.images import CIFAR10, cifar10_batches, dealt_out, idx_images, image_tree
+from nbsr_core.domains.vision.image_files import image_tree
+from nbsr_core.domains.vision.images import dealt_out
+from nbsr_core.domains.vision.packed_images import CIFAR10, cifar10_batches, idx_images
 from nbsr_core.errors import InputError
 
 

@@ -16,7 +16,7 @@ import ray
 from nbsr_platform import doctor
 from nbsr_platform.doctor import Finding, examine, render, size
 from nbsr_platform.paths import Home
-from rich.console import Console
+from nbsr_platform.terminal import Terminal
 
 
 @pytest.fixture(autouse=True)
@@ -220,7 +220,7 @@ def test_a_token_that_others_can_read_is_pointed_out(tmp_path: Path, monkeypatch
 
 
 def test_findings_are_shown_with_their_advice() -> None:
-    console = Console(file=io.StringIO(), width=100)
+    console = Terminal(file=io.StringIO(), width=100)
     render([Finding("a", "ok", "fine [bold]"), Finding("b", "missing", "gone", "look [here]")], console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()

@@ -20,8 +20,8 @@ from nbsr_platform.results import TrialResult
 from nbsr_platform.search import open_storage
 from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Collection, Resources, Study
+from nbsr_platform.terminal import Terminal
 from nbsr_platform.trial import Trial, data_fingerprint, grid, make_trial, study_key
-from rich.console import Console
 
 PATIENTS = {"train_patients": 150, "valid_patients": 50, "test_patients": 20, "draws": 0, "noise": 0.0}
 
@@ -62,7 +62,7 @@ def finished(trial: Trial, epochs: list[float], seconds: float, device: str = "c
 
 
 def shown(planned: Plan) -> str:
-    console = Console(file=io.StringIO(), width=200)
+    console = Terminal(file=io.StringIO(), width=200)
     render(planned, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

@@ -12,43 +12,10 @@ import sqlalchemy.exc
 from nbsr_platform import search_storage
 from nbsr_platform.paths import Home
 from nbsr_platform.results import TrialResult
-from nbsr_platform.search import SearchFeed
-from nbsr_platform.search_storage import SearchStorageError, cut_to_last_good_line, open_storage, patiently
-from nbsr_platform.study import Study
+from nbsr_platform.search_storage import SearchStorageError, open_storage, patiently
+from searches import feed, finish, run
 
 from nbsr_core.errors import InputError
-
-STUDY: dict[str, Any] = {
-    "name": "hunt",
-    "domain": "iris",
-    "models": {"mlp": {}},
-    "search": {
-        "model": "mlp",
-        "trials": 4,
-        "objectives": {"valid/accuracy": "maximize"},
-        "sampler": {"name": "random", "seed": 7},
-        "space": {"training.learning_rate": {"float": [1e-4, 1e-2], "log": True}},
-    },
-}
-
-
-def feed(home: Home, url: str | None = None) -> SearchFeed:
-    """As whoever runs the study opens it."""
-    cut_to_last_good_line(home.search_journal("hunt-key"))
-    return SearchFeed.open(Study.from_dict(STUDY), "key", "fingerprint", home, url)
-
-
-def run(feed: SearchFeed, count: int) -> list[str]:
-    """Trials that end well at once."""
-    keys = []
-    for _ in range(count):
-        trial = feed.next()
-        assert trial is not None
-        result = TrialResult(trial.key, "finished", 1.0, metrics={"valid/accuracy": 0.5})
-        feed.store.save(result)
-        feed.done(trial, result)
-        keys.append(trial.key)
-    return keys
 
 
 @pytest.mark.parametrize("tail", [b'{"op_code":5,"wor', b"\0" * 40, b"\0\0\0\n"], ids=["cut", "zeros", "line of zeros"])
@@ -74,10 +41,7 @@ def test_a_journal_that_lost_its_last_lines_learns_them_from_the_results(tmp_pat
     text = journal.read_bytes()
     journal.write_bytes(text[: text.rindex(b"\n", 0, -1) - 10])
     again = feed(home)
-    while (trial := again.next()) is not None:
-        result = TrialResult(trial.key, "finished", 1.0, metrics={"valid/accuracy": 0.5})
-        again.store.save(result)
-        again.done(trial, result)
+    finish(again)
     trials = again.optuna_study.trials
     assert [trial.state.name for trial in trials] == ["COMPLETE"] * 4
     assert [trial.user_attrs["nbsr.trial_key"] for trial in trials][:3] == keys

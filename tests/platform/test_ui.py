@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from nbsr_platform import ui
 from nbsr_platform.paths import Home
+from nbsr_platform.terminal import Terminal
 from nbsr_platform.tracking_store import TrackingStore
 from nbsr_platform.ui import ServerError, checked_port, find_experiment, free_port, serve
-from rich.console import Console
 from toys import store_uri
 
 from nbsr_core.errors import InputError
@@ -111,7 +111,7 @@ def test_the_page_of_the_experiment_is_printed_and_the_exit_code_returned(
 ) -> None:
     home, ids = filled(tmp_path)
     stand_in(tmp_path, monkeypatch, ANSWERS.format(before="", answered="threading.Timer(0.5, os._exit, [0]).start()"))
-    console = Console(file=io.StringIO(), width=40)
+    console = Terminal(file=io.StringIO(), width=40)
     port = free_port("127.0.0.1")
     assert serve(home, port=port, open_on="iris", console=console) == 0
     assert isinstance(console.file, io.StringIO)
@@ -151,7 +151,7 @@ def test_on_ctrl_c_the_server_and_its_children_end(tmp_path: Path, monkeypatch: 
             return super().write(text)
 
     try:
-        assert serve(home, console=Console(file=Interrupting(), width=200)) == 0
+        assert serve(home, console=Terminal(file=Interrupting(), width=200)) == 0
         server, child = map(int, (tmp_path / "pids").read_text().split())
         assert not alive(server)
         assert not alive(child)
@@ -169,7 +169,7 @@ def test_a_running_server_is_only_pointed_to(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ui, "TrackingStore", lambda uri: Elsewhere())
     monkeypatch.setattr(ui, "find_experiment", lambda store, open_on: "7")
     monkeypatch.setattr(ui, "_server", lambda *args: pytest.fail("started a server"))
-    console = Console(file=io.StringIO(), width=40)
+    console = Terminal(file=io.StringIO(), width=40)
     assert serve(Home(Path("unused")), "http://mlflow.example:5000/", console=console) == 0
     assert isinstance(console.file, io.StringIO)
     assert "http://mlflow.example:5000/#/experiments/7/runs" in console.file.getvalue()

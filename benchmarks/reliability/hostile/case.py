@@ -63,6 +63,7 @@ class Hostile:
         says: what stands in the message.
         files: what lies in the folder, by path.
         weights: what stands for the model of a trial that was really trained.
+        make: makes what is no plain file.
     """
 
     name: str
@@ -70,12 +71,15 @@ class Hostile:
     says: str
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     weights: Callable[[bytes], bytes] | None = None
+    make: Callable[[Path], None] | None = None
 
     def place(self, folder: Path) -> None:
         for name, content in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        if self.make is not None:
+            self.make(folder)
         if self.weights is not None:
             store = ResultStore(Home(folder / ".nbsr").trials)
             found = trained()

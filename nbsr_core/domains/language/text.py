@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 from jaxtyping import Int
@@ -17,10 +16,12 @@ from torch import Tensor
 
 from nbsr_core.domains.language.grammar import BOS, PAD, SPECIAL, UNK
 from nbsr_core.errors import InputError
+from nbsr_core.files import MEGABYTE, read_text, user_path
 
 # Windows that go to one split together, so that held-out text rarely continues a sentence that was trained on.
 BLOCK = 16
 SHARES = (0.8, 0.1, 0.1)
+LARGEST_TEXT = 200 * MEGABYTE  # some forty million words
 
 
 def embedded_words() -> list[str]:
@@ -32,13 +33,10 @@ def embedded_words() -> list[str]:
 
 def words_of(file: str) -> list[str]:
     """The words of a text file."""
-    path = Path(file).expanduser()
     try:
-        return path.read_text(encoding="utf-8").split()
-    except OSError as error:
-        raise InputError(f"data.text: cannot read {file!r} ({error.strerror}); give a UTF-8 text file") from None
-    except UnicodeDecodeError:
-        raise InputError(f"data.text: {file!r} is not UTF-8 text") from None
+        return read_text(user_path(file), LARGEST_TEXT).split()
+    except InputError as error:
+        raise InputError(f"data.text: {error}; give a UTF-8 text file") from None
 
 
 def frequent_words(words: Sequence[str], size: int) -> list[str]:

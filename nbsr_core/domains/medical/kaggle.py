@@ -7,6 +7,7 @@ carry stray spaces ("Diabetes ") and misspellings; one symptom column is there t
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
 from collections import Counter
@@ -19,11 +20,14 @@ import torch
 from nbsr_core.domains.base import Split
 from nbsr_core.domains.medical.knowledge import knowledge
 from nbsr_core.errors import InputError
+from nbsr_core.files import MEGABYTE, read_text, user_path
 
 DATASET = "kaushil268/disease-prediction-using-machine-learning"
 FOLDER_VARIABLE = "NBSR_DATA"
 NUM_SYMPTOMS = 132
 LABEL = "prognosis"
+LARGEST_FILE = 50 * MEGABYTE  # the originals have one and a half
+LONGEST_SHOWN = 60
 
 _RESPELT = {
     "(vertigo) paroymsal positional vertigo": "Positional vertigo",
@@ -49,11 +53,12 @@ def read(root: str | None) -> KaggleFiles:
     for table, other in ((training, testing), (testing, training)):
         for symptom in other.columns:
             if symptom not in table.columns:
-                raise InputError(f"{table.path} lacks the column {symptom!r}, which {other.path.name} has")
+                raise InputError(f"{table.path} lacks the column {_short(symptom)}, which {other.path.name} has")
+        known = set(table.labels)
         for disease in dict.fromkeys(other.labels):
-            if disease not in table.labels:
+            if disease not in known:
                 raise InputError(
-                    f"{table.path} has no row with the disease {disease!r} in its column {LABEL!r}, "
+                    f"{table.path} has no row with the disease {_short(disease)} in its column {LABEL!r}, "
                     f"but {other.path.name} has: is one of the files cut off?"
                 )
     if len(training.columns) != NUM_SYMPTOMS:
@@ -82,8 +87,8 @@ def _find(root: str | None) -> list[Path]:
             "source 'kaggle' needs medical/Training.csv and medical/Testing.csv, but no data folder is named: neither "
             f"`root` nor the environment variable {FOLDER_VARIABLE} is set. {remedy}"
         )
-    paths = [Path(folder).expanduser() / "medical" / name for name in ("Training.csv", "Testing.csv")]
-    missing = [str(path) for path in paths if not path.is_file()]
+    paths = [user_path(folder) / "medical" / name for name in ("Training.csv", "Testing.csv")]
+    missing = [str(path) for path in paths if not path.exists()]
     if missing:
         said_by = "`root`" if root else f"the environment variable {FOLDER_VARIABLE}"
         raise InputError(
@@ -108,20 +113,23 @@ class _Table:
         position = {name: i for i, name in enumerate(header)}
         if LABEL not in position:
             raise InputError(f"{path} lacks the column {LABEL!r}, which holds the disease")
-        table = np.array(rows)
         for name, i in position.items():
-            allowed = [""] if _is_unnamed(name) else ["0", "1"]
-            wrong = np.flatnonzero(~np.isin(table[:, i], allowed))
-            if name != LABEL and wrong.size:
-                value, line = rows[wrong[0]][i], lines[wrong[0]]
-                expected = "0 or 1" if allowed[0] else "nothing"
-                raise InputError(f"{path}, line {line}, column {name!r}: expected {expected}, got {value!r}")
-        labels = table[:, position[LABEL]].tolist()
+            if name == LABEL:
+                continue
+            allowed = ("",) if _is_unnamed(name) else ("0", "1")
+            for line, row in zip(lines, rows, strict=True):
+                if row[i] not in allowed:
+                    expected = "0 or 1" if allowed[0] else "nothing"
+                    where = f"{path}, line {line}, column {_short(name)}"
+                    raise InputError(f"{where}: expected {expected}, got {_short(row[i])}")
+        labels = [row[position[LABEL]] for row in rows]
         if "" in labels:
             raise InputError(f"{path}, line {lines[labels.index('')]}, column {LABEL!r}: expected a disease, got ''")
         spelling = {label: _disease(label) for label in set(labels)}
         symptoms = {name: i for name, i in position.items() if name != LABEL and not _is_unnamed(name)}
-        return cls(path, symptoms, table == "1", [spelling[label] for label in labels])
+        # Not by way of an array of texts: each of its cells would be as wide as the widest.
+        values = np.array([[field == "1" for field in row] for row in rows])
+        return cls(path, symptoms, values, [spelling[label] for label in labels])
 
     def split(self, symptoms: list[str], diseases: list[str]) -> Split:
         number = {disease: k for k, disease in enumerate(diseases)}
@@ -133,15 +141,14 @@ def _fields(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
     """Names of the columns, each different; and the other lines' fields with their line numbers."""
     lines: list[int] = []
     rows: list[list[str]] = []
+    reader = csv.reader(io.StringIO(read_text(path, LARGEST_FILE), newline=""))
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            for fields in reader:
-                if fields:
-                    lines.append(reader.line_num)
-                    rows.append([field.strip() for field in fields])
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is no CSV text: {error}") from error
+        for fields in reader:
+            if fields:
+                lines.append(reader.line_num)
+                rows.append([field.strip() for field in fields])
+    except csv.Error as error:
+        raise InputError(f"{path} is no CSV text: {error}") from None
     if len(rows) < 2:
         raise InputError(f"{path} is empty: expected a line of column names and rows, got {len(rows)} lines")
     names = rows[0]
@@ -157,6 +164,11 @@ def _fields(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
         header.append((f"{name}.{seen[name]}" if seen[name] else name) if name else f"unnamed {i + 1}")
         seen[name] += 1
     return header, lines[1:], rows[1:]
+
+
+def _short(text: str) -> str:
+    """A field in quotes, cut off where it would fill the screen."""
+    return repr(text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…")
 
 
 def _is_unnamed(column: str) -> bool:

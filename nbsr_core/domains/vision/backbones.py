@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from nbsr_core.domains.vision.torchvision_models import torchvision
 from nbsr_core.errors import InputError
+from nbsr_core.files import user_path
 from nbsr_core.named_code import import_named, make_findable, split_name
 from nbsr_core.sources import code_behind
 
@@ -74,7 +76,7 @@ class BackboneOptions:
         else:
             network = _own(self.name)
         if self.weights not in ("none", "imagenet"):
-            _load(network, Path(self.weights).expanduser())
+            _load(network, user_path(self.weights))
         return network
 
     def _resnet18(self) -> nn.Module:
@@ -162,7 +164,13 @@ def _makes_a_network(factory: object) -> bool:
 def _load(network: nn.Module, path: Path) -> None:
     if not path.is_file():
         raise InputError(f"backbone.weights: no file {path}; give 'none', 'imagenet' or the path of a state dict")
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of any kind: a file that is damaged or something else can fail anywhere
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"backbone.weights: {path} is not a state dict that can be read ({reason})") from None
+    if not isinstance(state, Mapping):
+        raise InputError(f"backbone.weights: {path} holds a {type(state).__name__}, not a state dict")
     known = network.state_dict().keys()
     fitting = {key: value for key, value in state.items() if key in known}
     missing = sorted(known - fitting.keys())

@@ -16,12 +16,16 @@ from torch import Tensor
 from nbsr_core.domains.base import Split, Splits
 from nbsr_core.domains.vision.backbones import BackboneOptions
 from nbsr_core.domains.vision.embedded import digits, patches
-from nbsr_core.domains.vision.images import CIFAR10, ImageSet, cifar10_batches, idx_images, image_tree, svhn
+from nbsr_core.domains.vision.image_files import image_tree
+from nbsr_core.domains.vision.images import ImageSet
 from nbsr_core.domains.vision.oracle_cache import Features, Pixels, Recipe, Table, cache_folder
+from nbsr_core.domains.vision.packed_images import CIFAR10, cifar10_batches, idx_images, svhn
 from nbsr_core.domains.vision.views import Augmentation, scaled
 from nbsr_core.errors import InputError
+from nbsr_core.files import user_path
 
 FOLDER_VARIABLE = "NBSR_DATA"
+LARGEST_SIZE = 2048
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,8 @@ class VisionData:
     def __post_init__(self) -> None:
         if not 0 < self.valid < 1:
             raise InputError(f"valid must lie in (0, 1), got {self.valid}")
-        if self.size < 1:
-            raise InputError(f"size must be at least 1, got {self.size}")
+        if not 1 <= self.size <= LARGEST_SIZE:
+            raise InputError(f"size must be from 1 to {LARGEST_SIZE}, got {self.size}")
         if self.subset is not None and self.subset < 50:
             raise InputError(f"subset must be at least 50, got {self.subset}")
         if len(set(self.ood)) < len(self.ood):
@@ -118,7 +122,7 @@ class Source:
             return digits()
         if source == "cifar10":
             return _cifar10(self.data.root)
-        path = Path(source).expanduser()
+        path = user_path(source)
         if not path.exists():
             raise InputError(f"data.source must be digits, cifar10 or the path of an image tree, got {source!r}")
         train = image_tree(path, "train")
@@ -223,7 +227,7 @@ def _folder(name: str, root: str | None, files: Sequence[str], advice: str) -> t
     top = root or os.environ.get(FOLDER_VARIABLE)
     if not top:
         raise InputError(f"{name}: say where the data lies with data.root or {FOLDER_VARIABLE}; {advice}")
-    folder = Path(top).expanduser() / name
+    folder = user_path(top) / name
     for file in files:
         if (folder / file).exists():
             return folder, file
@@ -257,7 +261,7 @@ def _ood(name: str, root: str | None) -> ImageSet:
         advice = "get it with torchvision.datasets.SVHN('<root>/svhn', split='test', download=True)"
         folder, file = _folder("svhn", root, ("test_32x32.mat",), advice)
         return svhn(folder / file)
-    path = Path(name).expanduser()
+    path = user_path(name)
     if not path.exists():
         raise InputError(
             f"data.ood must name patches, digits, mnist, svhn or the path of a folder or zip of images, got {name!r}"

@@ -15,7 +15,7 @@ from nbsr_core.domains import tabular
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, width
 from nbsr_core.domains.vision.data import pixel_names
-from nbsr_core.domains.vision.images import CIFAR10
+from nbsr_core.domains.vision.packed_images import CIFAR10
 from nbsr_core.domains.vision.views import normalised, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.experts import ExpertSpec

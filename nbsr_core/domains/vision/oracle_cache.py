@@ -27,6 +27,7 @@ from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, w
 from nbsr_core.domains.vision.images import ImageSet
 from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
 from nbsr_core.errors import InputError
+from nbsr_core.files import user_path
 from nbsr_core.sources import checksum
 from nbsr_core.training.devices import best_device
 
@@ -40,7 +41,7 @@ FORMAT = 2  # of the files; a change of what a recipe computes must raise it
 
 def cache_folder(given: str | None) -> Path:
     """Where tables are kept: as given, or as the environment variable NBSR_CACHE says, or in the user's cache."""
-    return Path(given or os.environ.get(FOLDER_VARIABLE) or "~/.cache/nbsr").expanduser()
+    return user_path(given or os.environ.get(FOLDER_VARIABLE) or "~/.cache/nbsr")
 
 
 class Recipe(ABC):
