@@ -101,13 +101,9 @@ def _software() -> Iterator[Finding]:
         yield Finding("packages", "missing", says, "make install, or pip install -e . in this environment")
     else:
         yield Finding("packages", "ok", ", ".join(versions))
-    compiled, how = native.outlook()
-    if compiled:
-        yield Finding("compiled walks", "ok", how)
-    else:
-        yield Finding(
-            "compiled walks", "warn", how, "walks work without, at about half the speed; install gcc or clang"
-        )
+    walks = native.outlook()
+    fine = walks.compiled and not walks.advice
+    yield Finding("compiled walks", "ok" if fine else "warn", walks.says, walks.advice)
     if commit:
         yield Finding("code", "ok", f"git commit {commit}")
     else:

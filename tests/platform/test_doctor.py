@@ -69,6 +69,14 @@ def test_walks_that_are_not_compiled_are_told(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "cache").exists(), "the doctor compiles nothing"
 
 
+def test_a_cache_that_others_may_write_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tmp_path.chmod(0o777)
+    finding = by_topic(Home(tmp_path))["compiled walks"]
+    assert finding.state == "warn"
+    assert f"{tmp_path} can be written by others" in finding.advice
+
+
 def test_a_missing_package_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PACKAGES", ("torch", "no-such-package"))
     found = by_topic(Home(tmp_path))["packages"]
