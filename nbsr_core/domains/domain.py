@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from nbsr_core.domains.base import Splits
+from nbsr_core.domains.project import module_folders
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation import Evaluation, EvaluationOptions, evaluate_classification
 from nbsr_core.learners import Family, Learner
@@ -175,7 +176,8 @@ def find_domain(name: str, beside: Path | str | None = None) -> Domain:
 
     Args:
         name: which domain.
-        beside: a folder (that of the study file) whose modules can be named too; what is installed goes before them.
+        beside: a folder (that of the study file); its modules and those of the project around it can be named too.
+            What is installed goes before them.
     """
     target = SHIPPED.get(name, name)
     module_name, colon, class_name = target.partition(":")
@@ -202,16 +204,17 @@ def find_domain(name: str, beside: Path | str | None = None) -> Domain:
 
 
 def _import_beside(name: str, folder: Path) -> ModuleType:
-    """Import a module that may stand in `folder`. At the end of the path a folder hides nothing that is installed."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    _beside.add(folder)
+    """Import a module of a study's project. At the end of the path folders hide nothing that is installed."""
+    places = module_folders(folder)
+    sys.path.extend(str(place) for place in places if str(place) not in sys.path)
+    _beside.update(places)
     importlib.invalidate_caches()
     module = importlib.import_module(name)
     top = name.partition(".")[0]
-    own, loaded = PathFinder.find_spec(top, [str(folder)]), sys.modules[top].__spec__
+    own, loaded = PathFinder.find_spec(top, [str(place) for place in places]), sys.modules[top].__spec__
     if own is not None and loaded is not None and own.origin and loaded.origin and own.origin != loaded.origin:
         others = _beside.intersection(Path(loaded.origin).parents[:2])
         if others:
-            raise InputError(f"domain module {top!r} stands in {others.pop()} and in {folder}: rename one of them")
+            here = _beside.intersection(Path(own.origin).parents[:2]).pop()
+            raise InputError(f"domain module {top!r} stands in {others.pop()} and in {here}: rename one of them")
     return module

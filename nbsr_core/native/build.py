@@ -95,14 +95,14 @@ def outlook() -> Outlook:
     """See `Outlook`."""
     try:
         compiler, stem = _wanted()
-    except Unavailable as reason:
+    except Unavailable as absence:
         switched_off = os.environ.get(SWITCH) == "0"
-        return Outlook(False, str(reason), f"unset {SWITCH}" if switched_off else f"{WITHOUT}; install gcc or clang")
-    refused = []
+        return Outlook(False, str(absence), f"unset {SWITCH}" if switched_off else f"{WITHOUT}; install gcc or clang")
+    refused: list[str] = []
     for folder in keeping.folders():
-        reason = keeping.complaint(folder)
-        if reason:
-            refused.append(reason)
+        trouble = keeping.complaint(folder)
+        if trouble:
+            refused.append(trouble)
             continue
         whole, wrong = keeping.kept(folder, stem)
         for path in whole:
@@ -127,28 +127,28 @@ def _advice(refused: list[str]) -> str:
 
 @cache
 def _loaded() -> Loaded:
+    troubles: list[str] = []
     try:
         compiler, stem = _wanted()
-    except Unavailable as reason:
-        return Loaded(None, str(reason))
-    troubles = []
+    except Unavailable as absence:
+        return Loaded(None, str(absence))
     try:
         for folder in keeping.folders():
-            reason = keeping.complaint(folder)
-            if not reason:
+            trouble = keeping.complaint(folder)
+            if not trouble:
                 try:
                     found, path = _kept(compiler, folder, stem)
                     return Loaded(found, str(path), _warning(f"kept in {folder}", troubles))
                 except (OSError, Broken) as error:
-                    reason = f"{folder}: {getattr(error, 'strerror', None) or error}"
-            troubles.append(reason)
+                    trouble = f"{folder}: {getattr(error, 'strerror', None) or error}"
+            troubles.append(trouble)
         with tempfile.TemporaryDirectory(prefix="nbsr-native-") as own:  # once loaded, it needs no file
             found = _compiled(compiler, Path(own) / f"{stem}{keeping.SUFFIX}")
         says = f"compiled for this process alone: {'; '.join(troubles)}"
         return Loaded(found, says, _warning("compiled for this process alone", troubles))
     except (OSError, Broken, Unavailable) as error:
-        reason = "; ".join([*troubles, str(error)])
-        return Loaded(None, reason, f"walks are not compiled: {reason}; torch's products are about half as fast")
+        why = "; ".join([*troubles, str(error)])
+        return Loaded(None, why, f"walks are not compiled: {why}; torch's products are about half as fast")
 
 
 def _warning(instead: str, troubles: list[str]) -> str:

@@ -4,9 +4,10 @@ One list for the test that tries them all and for the table in docs/reliability.
 """
 
 from benchmarks.reliability.hostile.case import OWNED, PASSWORD, Hostile
+from benchmarks.reliability.hostile.packing import PACKING
 from benchmarks.reliability.hostile.stores import STORES
 from benchmarks.reliability.hostile.studies import STUDIES
 
-HOSTILE: tuple[Hostile, ...] = (*STUDIES, *STORES)
+HOSTILE: tuple[Hostile, ...] = (*STUDIES, *STORES, *PACKING)
 
 __all__ = ["HOSTILE", "OWNED", "PASSWORD", "Hostile"]
