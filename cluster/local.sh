@@ -14,7 +14,7 @@ set -euo pipefail
 umask 077
 
 folder=$(realpath -m "${NBSR_CLUSTER_FOLDER:-.nbsr-cluster}")
-python=${NBSR_PYTHON:-$(command -v python3)}
+python=$(realpath -s "${NBSR_PYTHON:-$(command -v python3)}")
 cpus=${NBSR_NODE_CPUS:-1}
 patience=${NBSR_PATIENCE:-300}
 settings=$folder/settings.sh
@@ -52,11 +52,12 @@ members() {
 }
 alive() { [ -n "$(members "$1")" ]; }
 
+# Python takes modules from the folder that it is started in: parts start in ours, and -P keeps all else from doing so.
 launch() { # PART COMMAND...: in the background, in a new session; its pid is kept
     local part=$1; shift
     mkdir -p "$folder/pids" "$folder/logs"
     rm -f "$(pid_file "$part")" "$folder/logs/$part.log"
-    env "$(mark "$part")" setsid --fork bash -c 'echo "$$ $(cut -d" " -f22 /proc/$$/stat)" > "$1.new"; mv "$1.new" "$1"; shift; exec "$@"' \
+    env -C "$folder" "$(mark "$part")" setsid --fork bash -c 'echo "$$ $(cut -d" " -f22 /proc/$$/stat)" > "$1.new"; mv "$1.new" "$1"; shift; exec "$@"' \
         _ "$(pid_file "$part")" "$@" < /dev/null >> "$folder/logs/$part.log" 2>&1
     for _ in $(seq 100); do [ -s "$(pid_file "$part")" ] && return; sleep 0.1; done
     fail "$part did not start; see $folder/logs/$part.log"
@@ -114,7 +115,7 @@ free() { # WHAT PORT: ports are chosen once a folder, and may have been taken si
 # ---- settings: made once a folder, so that a part that is started again is found where it was
 
 free_ports() {
-    "$python" - "$1" <<'PY'
+    "$python" -P - "$1" <<'PY'
 import socket, sys
 held = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
 print(*(s.getsockname()[1] for s in held))
@@ -125,8 +126,8 @@ make_settings() {
     mkdir -p "$folder" "$folder/home" "$folder/artifacts"
     local ports token password
     read -ra ports <<< "$(free_ports 7)"
-    token=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
-    password=$("$python" -c 'import secrets; print(secrets.token_hex(16))')
+    token=$("$python" -P -c 'import secrets; print(secrets.token_hex(32))')
+    password=$("$python" -P -c 'import secrets; print(secrets.token_hex(16))')
     printf '%s' "$token" > "$folder/token"
     printf '127.0.0.1:%s:*:nbsr:%s\n' "${ports[0]}" "$password" > "$folder/pgpass"
     printf '%s' "$password" > "$folder/pgpassword"
@@ -241,7 +242,7 @@ start_worker() {
 command=${1:-}
 case $command in
 up)
-    "$python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("ray", "mlflow", "psycopg"))))' ||
+    "$python" -P -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("ray", "mlflow", "psycopg"))))' ||
         fail "$python lacks ray, mlflow or psycopg: pip install -e '.[cluster]', or set NBSR_PYTHON"
     for part in "${parts[@]}"; do
         if alive "$part"; then fail "$part is up already in $folder: cluster/local.sh down first"; fi

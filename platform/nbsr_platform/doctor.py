@@ -30,6 +30,7 @@ from rich.text import Text
 import nbsr_core
 from nbsr_core import native
 from nbsr_core.domains.medical import kaggle
+from nbsr_platform.caches import homeless
 from nbsr_platform.listeners import listeners
 from nbsr_platform.paths import Home
 from nbsr_platform.tracking_store import DATABASES, EXPECTED, SERVERS, masked, sqlite_file
@@ -79,11 +80,11 @@ class Finding:
 
 def examine(home: Home, tracking_uri: str | None = None) -> list[Finding]:
     """Look at everything; takes some seconds, most of them for torchvision."""
-    command = [sys.executable, "-W", "ignore", "-c", TORCHVISION]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", TORCHVISION]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as vision:
         software = list(_software())
-        others = [*_machine(), *_data(), _store(home), _tracking(tracking_uri or home.tracking_uri), _ray()]
-        others += list(_reachable())
+        others = [*_machine(), *_data(), _store(home), *_home_folder(home)]
+        others += [_tracking(tracking_uri or home.tracking_uri), _ray(), *_reachable()]
         return [*software, _torchvision(vision), *others]
 
 
@@ -222,6 +223,14 @@ def _store(home: Home) -> Finding:
     return Finding("store", "ok", says)
 
 
+def _home_folder(home: Home) -> Iterator[Finding]:
+    """Said only if the user's own folder cannot be written: studies run, but keep their caches elsewhere."""
+    moved = homeless()
+    if moved:
+        says = f"{os.path.expanduser('~')} cannot be written: what is kept there otherwise is kept in {home.cache}"
+        yield Finding("home folder", "warn", says, f"nothing, or choose other places with {', '.join(moved)}")
+
+
 def _size_of(folder: Path) -> int:
     total = 0
     for path, _, files in os.walk(folder):
@@ -273,6 +282,12 @@ def _sqlite(file: Path, shown: str) -> Finding:
 
 
 def _ray() -> Finding:
+    place = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # as Ray chooses it
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        says = f"{place}, where Ray keeps its files while it runs, cannot be written: {error.strerror}"
+        return Finding("Ray", "missing", says, "set RAY_TMPDIR to a folder that can be, with a short name")
     address = os.environ.get("RAY_ADDRESS")
     if not address:
         return Finding("Ray", "ok", "no cluster named: each run starts its own Ray on this machine")

@@ -6,11 +6,14 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import ray
+from ray.job_config import JobConfig
 
 from nbsr_core.errors import NbsrError
 from nbsr_platform.paths import Home
@@ -18,6 +21,8 @@ from nbsr_platform.paths import Home
 # Ray starts a process a CPU before anybody asks for one. They wait for tasks, which we have none of, and hold up the
 # workers that we do ask for.
 NO_WORKERS_IN_ADVANCE = ("RAY_prestart_worker_first_driver", "0")
+# Who has one of these has decided how Ray knows its own.
+TOKEN, TOKENS = "RAY_AUTH_TOKEN", ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE")
 
 
 class RayError(NbsrError, RuntimeError):
@@ -55,20 +60,24 @@ def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
     logging.getLogger("ray").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"ray\..*")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    try:
-        if address is None:
-            os.environ.setdefault(*NO_WORKERS_IN_ADVANCE)
-            with _on_loopback():
-                ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
-        else:
-            ray.init(address=address, **options)
-    except Exception as error:  # of any kind: a machine too busy, a cluster that is not there
-        what = "Ray does not start here" if address is None else f"cannot use the Ray cluster at {address!r}"
-        raise RayError(f"{what}: {' '.join(str(error).split())}") from None
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with contextlib.ExitStack() as held:
+        try:
+            if address is None:
+                os.environ.setdefault(*NO_WORKERS_IN_ADVANCE)
+                held.enter_context(_token_of_our_own())
+                with _on_loopback():
+                    ray.init(
+                        address="local", num_cpus=cpus, include_dashboard=False, job_config=_same_path(), **options
+                    )
+            else:
+                ray.init(address=address, **options)
+        except Exception as error:  # of any kind: a machine too busy, a cluster that is not there
+            what = "Ray does not start here" if address is None else f"cannot use the Ray cluster at {address!r}"
+            raise RayError(f"{what}: {' '.join(str(error).split())}") from None
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 @contextlib.contextmanager
@@ -85,3 +94,43 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def _token_of_our_own() -> Iterator[None]:
+    """A token for this Ray alone, in the environment of its processes.
+
+    Otherwise Ray writes one into ~/.ray for all its sessions, where everybody can read it, and does not start where the
+    home folder cannot be written.
+    """
+    if any(name in os.environ for name in TOKENS):
+        yield
+        return
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+
+    os.environ[TOKEN] = secrets.token_hex(32)
+    AuthenticationTokenLoader.instance().reset_cache()
+    try:
+        yield
+    finally:
+        for name in TOKENS:  # Ray sets the mode
+            os.environ.pop(name, None)
+        AuthenticationTokenLoader.instance().reset_cache()
+
+
+class _Leading(list[str]):
+    """Takes no folder but the one in which this process looks for modules first."""
+
+    def extend(self, places: Iterable[str]) -> None:
+        super().extend(place for place in places if place == os.path.abspath(sys.path[0]))
+
+
+def _same_path() -> JobConfig:
+    """Have workers look for modules where we do.
+
+    Ray puts the folder that it is started in first on their path, even if it is not on ours: a `queue.py` there would
+    stand for the standard library's, and no worker would start.
+    """
+    config = JobConfig()
+    config._py_driver_sys_path = _Leading()
+    return config
