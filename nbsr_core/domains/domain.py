@@ -176,8 +176,8 @@ def find_domain(name: str, beside: Path | str | None = None) -> Domain:
 
     Args:
         name: which domain.
-        beside: a folder (that of the study file); its modules and those of the project around it can be named too.
-            What is installed goes before them.
+        beside: a folder (that of the study file): its modules and those of the project around it can be named from
+            then on, for domains and whatever else options name. What is installed goes before them.
     """
     target = SHIPPED.get(name, name)
     module_name, colon, class_name = target.partition(":")
@@ -187,11 +187,10 @@ def find_domain(name: str, beside: Path | str | None = None) -> Domain:
         raise InputError(
             f"domain must be one of {', '.join(SHIPPED)} or 'package.module:ClassName', got {name!r}{hint}"
         )
+    places = () if beside is None else module_folders(Path(beside).absolute())
+    sys.path.extend(str(place) for place in places if str(place) not in sys.path)
     try:
-        if beside is None or name in SHIPPED:
-            module = importlib.import_module(module_name)
-        else:
-            module = _import_beside(module_name, Path(beside).absolute())
+        module = importlib.import_module(module_name) if name in SHIPPED else _import_own(module_name, places)
     except ImportError as error:
         raise InputError(f"domain {name!r}: cannot import {module_name!r} ({error})") from None
     found = getattr(module, class_name, None)
@@ -203,10 +202,8 @@ def find_domain(name: str, beside: Path | str | None = None) -> Domain:
     return found()
 
 
-def _import_beside(name: str, folder: Path) -> ModuleType:
-    """Import a module of a study's project. At the end of the path folders hide nothing that is installed."""
-    places = module_folders(folder)
-    sys.path.extend(str(place) for place in places if str(place) not in sys.path)
+def _import_own(name: str, places: Sequence[Path]) -> ModuleType:
+    """Import a module that may stand in a study's project; at the end of the path that hides nothing installed."""
     _beside.update(places)
     importlib.invalidate_caches()
     module = importlib.import_module(name)

@@ -28,9 +28,9 @@ from nbsr_core.domains.domain import SHIPPED
 from nbsr_core.domains.medical import kaggle
 from nbsr_core.domains.project import SENT, module_folders, project_of
 from nbsr_core.errors import InputError
+from nbsr_core.sources import code_behind, naming_files
 from nbsr_platform.doctor import size
 from nbsr_platform.giveaways import giveaway
-from nbsr_platform.imports import needed_files
 from nbsr_platform.study import Collection, Study
 
 # Bytes that a submission may weigh: code and study files are a hundredth of it.
@@ -169,19 +169,21 @@ def _python_files(root: Path, studies: Sequence[Path]) -> list[Path]:
 
 
 def _modules(members: Sequence[Study], root: Path, notes: list[str]) -> list[Path]:
-    """Files of the domains that are somebody's own, with what they import from the project."""
+    """Modules of one's own that the studies name, with what they import from the project."""
     found: dict[Path, None] = {}
     for study in members:
-        if study.domain in SHIPPED:
-            continue
-        module, folder = study.domain.partition(":")[0], study.folder or root
-        places = [place.resolve() for place in module_folders(folder)]
-        files = [path for path in needed_files(module, places) if path.resolve().is_relative_to(root)]
-        found |= dict.fromkeys(files)
-        if not files:
-            loaded = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
-            note = f"{module} ({loaded}) is not in the project: it must be installed on the cluster too"
-            notes += [] if note in notes else [note]
+        options = (study.data, *(choice.options for choice in study.models.values()))
+        files = [file for part in options for _, one in naming_files(part) for file in one.decisive_files().values()]
+        if study.domain not in SHIPPED:
+            module = study.domain.partition(":")[0]
+            own = code_behind(module)
+            files += own.values()
+            if not any(path.resolve().is_relative_to(root) for path in own.values()):
+                loaded = getattr(sys.modules.get(module), "__file__", None)
+                note = f"{module} ({loaded}) is not in the project: it must be installed on the cluster too"
+                notes += [] if note in notes else [note]
+        modules = [path.resolve() for path in files if path.suffix in all_suffixes()]
+        found |= dict.fromkeys(path for path in modules if path.is_file() and path.is_relative_to(root))
     return list(found)
 
 

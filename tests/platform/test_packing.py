@@ -142,7 +142,7 @@ def test_a_tracked_file_that_is_a_secret_by_its_name_is_refused(checkout: Path, 
         (f"# notes\n{KEY}abc\n", "a private key"),
         ("-----BEGIN " + "OPENSSH PRIVATE KEY-----\n", "a private key"),
         (f"key = '{AWS}'\n", "an AWS key"),
-        (json.dumps({"type": "service_account", "private_key": "abc"}), "service account"),
+        (json.dumps({"type": "service_account", "private" + "_key": "abc"}), "service account"),
         ("token: ghp" + "_" + "a1" * 18, "GitHub"),
         ("url = https://me:geheim@example.org/simple\n", "an address with a password"),
     ],
@@ -206,6 +206,30 @@ def test_a_module_that_git_does_not_know_yet_goes_with_all_that_it_imports(check
     assert sent(selection) - sent(select(flowers(checkout))) == news
     assert {note.split()[0] for note in selection.notes} == news
     assert all("is not in git, but the study needs it" in note for note in selection.notes)
+
+
+def test_a_network_of_ones_own_goes_too_and_the_job_finds_it(checkout: Path, tmp_path: Path) -> None:
+    place(
+        checkout,
+        **{
+            "studies/pictures.yaml": "name: pictures\ndomain: vision\nmodels:\n  nbsr:\n"
+            "    backbone: {name: 'packing_network:Small', weights: none}\n",
+            "packing_network.py": "import packing_layers\n\ndef Small():\n    return packing_layers.small()\n",
+            "packing_layers.py": "def small(): ...\n",
+        },
+    )
+    selection = select(load(checkout / "studies" / "pictures.yaml"))
+    assert {"packing_network.py", "packing_layers.py"} <= sent(selection)
+    selection.write(tmp_path / "stage")
+    code = "from nbsr_core.domains.domain import find_domain; find_domain('vision', 'project/studies'); "
+    done = subprocess.run(
+        [sys.executable, "-c", code + "import packing_network; print(packing_network.__file__)"],
+        cwd=tmp_path / "stage",
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "stage")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == str(tmp_path / "stage" / PROJECT / "packing_network.py"), done.stderr
 
 
 def test_the_job_finds_a_module_at_the_top_of_the_project(checkout: Path, tmp_path: Path) -> None:
