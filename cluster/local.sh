@@ -14,7 +14,7 @@ set -euo pipefail
 umask 077
 
 folder=$(realpath -m "${NBSR_CLUSTER_FOLDER:-.nbsr-cluster}")
-python=${NBSR_PYTHON:-$(command -v python3)}
+python=$(realpath -s "${NBSR_PYTHON:-$(command -v python3)}")
 cpus=${NBSR_NODE_CPUS:-1}
 patience=${NBSR_PATIENCE:-300}
 settings=$folder/settings.sh
@@ -52,11 +52,12 @@ members() {
 }
 alive() { [ -n "$(members "$1")" ]; }
 
+# Python takes modules from the folder that it is started in: parts start in ours, and -P keeps all else from doing so.
 launch() { # PART COMMAND...: in the background, in a new session; its pid is kept
     local part=$1; shift
     mkdir -p "$folder/pids" "$folder/logs"
     rm -f "$(pid_file "$part")" "$folder/logs/$part.log"
-    env "$(mark "$part")" setsid --fork bash -c 'echo "$$ $(cut -d" " -f22 /proc/$$/stat)" > "$1.new"; mv "$1.new" "$1"; shift; exec "$@"' \
+    env -C "$folder" "$(mark "$part")" setsid --fork bash -c 'echo "$$ $(cut -d" " -f22 /proc/$$/stat)" > "$1.new"; mv "$1.new" "$1"; shift; exec "$@"' \
         _ "$(pid_file "$part")" "$@" < /dev/null >> "$folder/logs/$part.log" 2>&1
     for _ in $(seq 100); do [ -s "$(pid_file "$part")" ] && return; sleep 0.1; done
     fail "$part did not start; see $folder/logs/$part.log"
@@ -81,23 +82,40 @@ kill_now() { # PART: as if its machine had lost power
     rm -f "$(pid_file "$1")"
 }
 
-until_true() { # SECONDS WHAT COMMAND...
-    local seconds=$1 what=$2; shift 2
-    local deadline=$((SECONDS + seconds))
+until_true() { # PART WHAT COMMAND...: wait for it as long as the part lives
+    local part=$1 what=$2; shift 2
+    local deadline=$((SECONDS + patience))
     until "$@" > /dev/null 2>&1; do
-        [ "$SECONDS" -lt "$deadline" ] || fail "$what does not answer after $seconds s; see $folder/logs"
+        alive "$part" || fail "$what has ended; see $folder/logs/$part.log"
+        [ "$SECONDS" -lt "$deadline" ] || fail "$what does not answer after $patience s; see $folder/logs/$part.log"
         sleep 0.5
     done
 }
 
-listening() { # PORT: whether somebody does, without the cost of starting an interpreter
-    (exec 3<> "/dev/tcp/127.0.0.1/$1")
+# Sockets that listen on a port, by inode, from the kernel's own list: no interpreter has to be started for it.
+sockets() {
+    awk -v port="$(printf ':%04X' "$1")" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10 }' \
+        /proc/net/tcp /proc/net/tcp6 2> /dev/null
+}
+# Somebody else's server on our port would answer too: a part is up when one of its own processes listens.
+listens() { # PART PORT
+    local inode pid
+    for inode in $(sockets "$2"); do
+        for pid in $(members "$1"); do
+            if find "/proc/$pid/fd" -lname "socket:\[$inode\]" 2> /dev/null | grep -q .; then return 0; fi
+        done
+    done
+    return 1
+}
+free() { # WHAT PORT: ports are chosen once a folder, and may have been taken since
+    [ -z "$(sockets "$2")" ] ||
+        fail "port $2 of $1 is taken by another process: end that one, or choose another NBSR_CLUSTER_FOLDER"
 }
 
 # ---- settings: made once a folder, so that a part that is started again is found where it was
 
 free_ports() {
-    "$python" - "$1" <<'PY'
+    "$python" -P - "$1" <<'PY'
 import socket, sys
 held = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
 print(*(s.getsockname()[1] for s in held))
@@ -108,8 +126,8 @@ make_settings() {
     mkdir -p "$folder" "$folder/home" "$folder/artifacts"
     local ports token password
     read -ra ports <<< "$(free_ports 7)"
-    token=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
-    password=$("$python" -c 'import secrets; print(secrets.token_hex(16))')
+    token=$("$python" -P -c 'import secrets; print(secrets.token_hex(32))')
+    password=$("$python" -P -c 'import secrets; print(secrets.token_hex(16))')
     printf '%s' "$token" > "$folder/token"
     printf '127.0.0.1:%s:*:nbsr:%s\n' "${ports[0]}" "$password" > "$folder/pgpass"
     printf '%s' "$password" > "$folder/pgpassword"
@@ -154,10 +172,11 @@ start_postgres() {
     local command=("$programs/postgres" -D "$data" -c listen_addresses=127.0.0.1 -p "$postgres_port"
         -c unix_socket_directories= -c max_connections=300)
     if [ "$(id -u)" = 0 ]; then command=(setpriv --reuid=postgres --regid=postgres --init-groups "${command[@]}"); fi
+    free Postgres "$postgres_port"
     launch postgres bash -c 'cd / && exec "$@"' _ "${command[@]}"
     export PGPASSFILE=$folder/pgpass
     local sql=("$programs/psql" -h 127.0.0.1 -p "$postgres_port" -U nbsr -v ON_ERROR_STOP=1 -qAt)
-    until_true "$patience" Postgres "${sql[@]}" -d postgres -c 'select 1'
+    until_true postgres Postgres "${sql[@]}" -d postgres -c 'select 1'
     for name in mlflow optuna; do
         [ -n "$("${sql[@]}" -d postgres -c "select 1 from pg_database where datname = '$name'")" ] ||
             "${sql[@]}" -d postgres -c "create database $name"
@@ -168,12 +187,13 @@ start_mlflow() {
     # The address of the database goes through the environment: a command line can be read by everybody.
     # A worker of the server has 40 threads, and logging metrics takes two connections at once: with fewer than 80, writers
     # that hold their first one keep each other from the second.
+    free MLflow "$mlflow_port"
     launch mlflow env PGPASSFILE="$folder/pgpass" MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
         MLFLOW_SQLALCHEMYSTORE_POOL_SIZE=20 MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW=80 \
         MLFLOW_BACKEND_STORE_URI="postgresql+psycopg://nbsr@127.0.0.1:$postgres_port/mlflow" \
         "$python" -m mlflow server --host 127.0.0.1 --port "$mlflow_port" --workers "${NBSR_MLFLOW_WORKERS:-2}" \
         --artifacts-destination "$folder/artifacts" --uvicorn-opts "--timeout-worker-healthcheck $patience"
-    until_true "$patience" "the MLflow server" listening "$mlflow_port"
+    until_true mlflow "the MLflow server" listens mlflow "$mlflow_port"
 }
 
 # Ray replaces 127.0.0.1 by an address that others can reach, and where a node has any other address its parts listen on
@@ -200,10 +220,13 @@ node() { # PART OPTIONS...: a Ray node with all that a driver needs in its envir
 }
 
 start_head() {
+    free "the head" "$gcs_port"
+    free "the head's dashboard" "$dashboard_port"
+    free "the head's Ray Client" "$client_port"
     node head --head --port="$gcs_port" --dashboard-host=127.0.0.1 --dashboard-port="$dashboard_port" \
         --ray-client-server-port="$client_port" --dashboard-agent-listen-port="$head_agent_port" --temp-dir="$ray_temp"
-    until_true "$patience" "the head" grep -q "Ray runtime started" "$folder/logs/head.log"
-    until_true "$patience" "the head's dashboard" listening "$dashboard_port"
+    until_true head "the head" grep -q "Ray runtime started" "$folder/logs/head.log"
+    until_true head "the head's dashboard" listens head "$dashboard_port"
 }
 
 start_worker() {
@@ -211,7 +234,7 @@ start_worker() {
     mkdir -p "$ray_temp/worker"
     node worker --address="127.0.0.1:$gcs_port" --dashboard-agent-listen-port="$worker_agent_port" \
         --temp-dir="$ray_temp/worker"
-    until_true "$patience" "the worker" grep -q "Ray runtime started" "$folder/logs/worker.log"
+    until_true worker "the worker" grep -q "Ray runtime started" "$folder/logs/worker.log"
 }
 
 # ---- commands
@@ -219,7 +242,7 @@ start_worker() {
 command=${1:-}
 case $command in
 up)
-    "$python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("ray", "mlflow", "psycopg"))))' ||
+    "$python" -P -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("ray", "mlflow", "psycopg"))))' ||
         fail "$python lacks ray, mlflow or psycopg: pip install -e '.[cluster]', or set NBSR_PYTHON"
     for part in "${parts[@]}"; do
         if alive "$part"; then fail "$part is up already in $folder: cluster/local.sh down first"; fi
@@ -251,8 +274,10 @@ start|kill)
     if [ "$command" = kill ]; then
         kill_now "$part"
     else
-        alive "$part" && fail "$part is up already"
+        if alive "$part"; then fail "$part is up already"; fi
+        trap 'end "$part"' EXIT
         "start_$part"
+        trap - EXIT
     fi
     ;;
 env)

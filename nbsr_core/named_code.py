@@ -9,22 +9,26 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
 from nbsr_core.errors import InputError
+from nbsr_core.project import module_folders
 
 # Folders that users named; a process can import only one module of a name.
 _folders: list[Path] = []
 
 
-def allow(folder: Path | str) -> Path:
-    """Let modules of this folder be named from now on. Only for folders that the user named."""
-    place = Path(folder).absolute()
-    if place not in _folders:
-        _folders.append(place)
-    return place
+def allow(folder: Path | str) -> tuple[Path, ...]:
+    """Let modules of this folder and of the project around it be named from now on; returns where they may stand.
+
+    Only for folders that the user named.
+    """
+    places = module_folders(Path(folder).absolute())
+    _folders.extend(place for place in places if place not in _folders)
+    return places
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -35,35 +39,35 @@ def split_name(name: str) -> tuple[str, str]:
     return module, attribute
 
 
-def import_named(name: str, beside: Path | None = None) -> ModuleType:
+def import_named(name: str, among: Sequence[Path] | None = None) -> ModuleType:
     """Import a module by its name.
 
     Args:
         name: of the module.
-        beside: the one folder in which it may stand, where it is not installed; any that `allow` knows if None.
+        among: folders in which it may stand, where it is not installed; any that `allow` knows if None.
 
     Raises:
         ImportError: there is no such module, or it cannot import what it needs; `is_missing` tells which.
     """
-    make_findable(name, beside)
+    make_findable(name, among)
     module, top = importlib.import_module(name), name.partition(".")[0]
-    own = None if beside is None else PathFinder.find_spec(top, [str(beside)])
+    own = None if among is None else PathFinder.find_spec(top, [str(folder) for folder in among])
     here, there = (None if spec is None else spec.origin for spec in (own, sys.modules[top].__spec__))
     if here and there and here != there:
         others = set(_folders).intersection(Path(there).parents[:2])
         if others:
-            raise InputError(f"module {top!r} stands in {others.pop()} and in {beside}: rename one of them")
+            mine = set(_folders).intersection(Path(here).parents[:2])
+            raise InputError(f"module {top!r} stands in {others.pop()} and in {mine.pop()}: rename one of them")
     return module
 
 
-def make_findable(name: str, beside: Path | None = None) -> None:
-    """Put the folder in which a module stands at the end of Python's path, unless the module is found without it."""
+def make_findable(name: str, among: Sequence[Path] | None = None) -> None:
+    """Put the folders at the end of Python's path where a module stands in one of them and is not found without."""
     importlib.invalidate_caches()
     top = name.partition(".")[0]
-    folders = [beside] if beside else _folders
-    holder = next((folder for folder in folders if PathFinder.find_spec(top, [str(folder)]) is not None), None)
-    if holder is not None and str(holder) not in sys.path and not _is_known(top):
-        sys.path.append(str(holder))
+    folders = _folders if among is None else among
+    if PathFinder.find_spec(top, [str(folder) for folder in folders]) is not None and not _is_known(top):
+        sys.path.extend(str(folder) for folder in folders if str(folder) not in sys.path)
 
 
 def is_missing(name: str, error: ImportError) -> bool:

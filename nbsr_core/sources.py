@@ -11,6 +11,7 @@ import hashlib
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from itertools import accumulate
 from pathlib import Path
@@ -27,6 +28,15 @@ class NamesFiles(Protocol):
 
     def decisive_files(self) -> Mapping[str, Path]:
         """Files, by a name for each, whose content decides what the options stand for."""
+
+
+def naming_files(options: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], NamesFiles]]:
+    """The parts of options that name files, each with its path in them."""
+    if isinstance(options, NamesFiles):
+        yield path, options
+    if is_dataclass(options):
+        for part in fields(options):
+            yield from naming_files(getattr(options, part.name), (*path, part.name))
 
 
 def code_behind(module: str) -> dict[str, Path]:
@@ -68,7 +78,9 @@ def _find(name: str) -> ModuleSpec | None:
         if spec is not None and spec.submodule_search_locations is None:
             return None
         loaded = getattr(sys.modules.get(part), "__spec__", None)
-        spec = loaded or PathFinder.find_spec(part, None if spec is None else spec.submodule_search_locations)
+        within = None if spec is None else list(spec.submodule_search_locations or ())
+        # By its last name: a folder without __init__.py asks for the modules above it, which need not be loaded.
+        spec = loaded or PathFinder.find_spec(part.rpartition(".")[2], within)
         if spec is None:
             return None
     return spec

@@ -13,7 +13,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "cluster" / "local.sh"
-NBSR = [sys.executable, "-m", "nbsr_platform.cli"]
+# As `nbsr` itself: it looks for no modules where it is started.
+NBSR = [sys.executable, "-P", "-m", "nbsr_platform.cli"]
 
 
 def working_folder(given: Path | None) -> Path:

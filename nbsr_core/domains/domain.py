@@ -173,8 +173,8 @@ def find_domain(name: str, beside: Path | str | None = None) -> Domain:
 
     Args:
         name: which domain.
-        beside: a folder that the user named (that of the study file), whose modules can be named too; what is installed
-            goes before them. A folder that a stored result names is none.
+        beside: a folder that the user named (that of the study file): its modules and those of the project around it
+            can be named from then on; what is installed goes before them. A folder that a stored result names is none.
     """
     if name not in SHIPPED and ":" not in name:
         close = difflib.get_close_matches(name, SHIPPED, n=1)
@@ -182,10 +182,10 @@ def find_domain(name: str, beside: Path | str | None = None) -> Domain:
         raise InputError(
             f"domain must be one of {', '.join(SHIPPED)} or 'package.module:ClassName', got {name!r}{hint}"
         )
-    folder = None if beside is None else allow(beside)
+    folders = None if beside is None else allow(beside)
     try:
         module_name, class_name = split_name(SHIPPED.get(name, name))
-        module = import_named(module_name, None if name in SHIPPED else folder)
+        module = import_named(module_name, None if name in SHIPPED else folders)
         found = getattr(module, class_name, None)
         if isinstance(found, type) and issubclass(found, Domain):
             return found()

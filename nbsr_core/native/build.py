@@ -1,8 +1,9 @@
 """Compile `walk.c` once for this machine, and load it.
 
 The library is made for the very processor it runs on, so it is compiled where it is used rather than shipped. It is
-kept in the user's cache folder under a name that tells source, compiler and processor: another one of any of them makes
-another library. A machine without a C compiler walks with torch's own products.
+kept under a name that tells source, compiler and processor: another one of any of them makes another library. Where it
+cannot be kept safely (`keeping`) it is compiled for one process; a machine without a C compiler walks with torch's own
+products.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import warnings
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import torch  # noqa: F401  (its OpenMP must be loaded first: the library is to use the same threads)
+
+from nbsr_core.native import keeping
 
 SWITCH = "NBSR_NATIVE"
 SOURCE = Path(__file__).with_name("walk.c")
@@ -25,74 +30,174 @@ HEADERS = tuple(SOURCE.with_name(name) for name in ("activations.h", "beliefs.h"
 # The first that the compiler understands: not every one knows its processor's name or OpenMP.
 FLAGS = (("-march=native", "-fopenmp"), ("-march=native",), ())
 COMPILE_SECONDS = 120
+_Address, _Size, _Real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+# What the library must have: the arguments of each function, and what it returns.
+FUNCTIONS = {
+    "nbsr_step": ([_Address], None),
+    "nbsr_step_gradient": ([_Address], None),
+    "nbsr_walk": ([_Address], _Size),
+    "nbsr_below": ([_Address, _Size, _Size, _Address, _Address], _Size),
+    "nbsr_calibrate": ([_Address, _Size, _Size, _Address, _Size, _Real, _Address], _Size),
+    "nbsr_density": ([_Address, _Address, _Size, _Address, _Size, _Address], None),
+    "nbsr_marginals": ([_Address, _Size, _Size, _Address, _Address], None),
+}
+WITHOUT = "walks work without, at about half the speed"
+OWN_FOLDER = "set XDG_CACHE_HOME to a folder that only you can write to"
 
 
 class Unavailable(Exception):  # noqa: N818  (not an error: a state of the machine)
     """Why there is no compiled library here."""
 
 
+class Broken(Exception):  # noqa: N818
+    """A library that is there and cannot be used."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of the attempt to have a compiled library.
+
+    Attributes:
+        says: where it is, or why there is none.
+        warning: what a person should know of it and would not expect; empty if there is nothing.
+    """
+
+    library: ctypes.CDLL | None
+    says: str
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What can be said without compiling: whether levels are or can be compiled here, how or why not, what to do."""
+
+    compiled: bool
+    says: str
+    advice: str = ""
+
+
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled functions, or None where there is none."""
-    try:
-        found = ctypes.CDLL(str(_built()))
-    except (Unavailable, OSError):
-        return None
-    address, size, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-    found.nbsr_step.argtypes = found.nbsr_step_gradient.argtypes = [address]
-    found.nbsr_walk.argtypes = [address]
-    found.nbsr_below.argtypes = [address, size, size, address, address]
-    found.nbsr_calibrate.argtypes = [address, size, size, address, size, real, address]
-    found.nbsr_walk.restype = found.nbsr_below.restype = found.nbsr_calibrate.restype = size
-    found.nbsr_density.argtypes = [address, address, size, address, size, address]
-    found.nbsr_marginals.argtypes = [address, size, size, address, address]
-    return found
+    """The compiled functions, or None if there are none; what is wrong is said once in a process."""
+    found = _loaded()
+    if found.warning:
+        warnings.warn(found.warning, RuntimeWarning, stacklevel=2)
+    return found.library
 
 
 def availability() -> tuple[bool, str]:
-    """Whether levels are compiled here, and with what, or why not."""
+    """Whether levels are compiled here, and where the library is, or why not."""
+    found = _loaded()
+    return found.library is not None, found.says
+
+
+def outlook() -> Outlook:
+    """See `Outlook`."""
     try:
-        path = _built()
-        ctypes.CDLL(str(path))
-    except (Unavailable, OSError) as reason:
-        return False, str(reason)
-    return True, str(path)
+        compiler, stem = _wanted()
+    except Unavailable as absence:
+        switched_off = os.environ.get(SWITCH) == "0"
+        return Outlook(False, str(absence), f"unset {SWITCH}" if switched_off else f"{WITHOUT}; install gcc or clang")
+    refused: list[str] = []
+    for folder in keeping.folders():
+        trouble = keeping.complaint(folder)
+        if trouble:
+            refused.append(trouble)
+            continue
+        whole, wrong = keeping.kept(folder, stem)
+        for path in whole:
+            try:
+                _opened(path)
+            except Broken as error:
+                wrong.append(f"{path} {error}")
+            else:
+                return Outlook(True, f"by {compiler}, kept in {folder}", _advice(refused))
+        if not keeping.is_writable(folder):
+            refused.append(f"{folder} cannot be written")
+            continue
+        if wrong:
+            return Outlook(True, "; ".join(wrong), f"nothing: {compiler} will compile it anew at the next walk")
+        return Outlook(True, f"will be by {compiler}, at the first walk", _advice(refused))
+    return Outlook(True, f"by {compiler}, anew in every process: {'; '.join(refused)}", OWN_FOLDER)
 
 
-def outlook() -> tuple[bool, str]:
-    """What can be said without compiling: whether levels are or can be compiled here, and by what, or why not."""
+def _advice(refused: list[str]) -> str:
+    return f"{'; '.join(refused)}: {OWN_FOLDER}" if refused else ""
+
+
+@cache
+def _loaded() -> Loaded:
+    troubles: list[str] = []
     try:
-        compiler, path = _located()
-    except Unavailable as reason:
-        return False, str(reason)
-    return True, f"by {compiler}" if path.exists() else f"will be by {compiler}, at the first walk"
+        compiler, stem = _wanted()
+    except Unavailable as absence:
+        return Loaded(None, str(absence))
+    try:
+        for folder in keeping.folders():
+            trouble = keeping.complaint(folder)
+            if not trouble:
+                try:
+                    found, path = _kept(compiler, folder, stem)
+                    return Loaded(found, str(path), _warning(f"kept in {folder}", troubles))
+                except (OSError, Broken) as error:
+                    trouble = f"{folder}: {getattr(error, 'strerror', None) or error}"
+            troubles.append(trouble)
+        with tempfile.TemporaryDirectory(prefix="nbsr-native-") as own:  # once loaded, it needs no file
+            found = _compiled(compiler, Path(own) / f"{stem}{keeping.SUFFIX}")
+        says = f"compiled for this process alone: {'; '.join(troubles)}"
+        return Loaded(found, says, _warning("compiled for this process alone", troubles))
+    except (OSError, Broken, Unavailable) as error:
+        why = "; ".join([*troubles, str(error)])
+        return Loaded(None, why, f"walks are not compiled: {why}; torch's products are about half as fast")
 
 
-def _located() -> tuple[str, Path]:
-    """The compiler, and where the library is or will be."""
+def _warning(instead: str, troubles: list[str]) -> str:
+    return f"compiled walks are {instead}: {'; '.join(troubles)}; {OWN_FOLDER}" if troubles else ""
+
+
+def _wanted() -> tuple[str, str]:
+    """The compiler, and how the name of the library begins."""
     if os.environ.get(SWITCH, "1") == "0":
         raise Unavailable(f"switched off by {SWITCH}=0")
     compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise Unavailable("no C compiler (cc, gcc or clang) was found")
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nbsr"
-    return compiler, folder / f"walk-{_fingerprint(compiler)}.so"
+    return compiler, f"walk-{_fingerprint(compiler)}"
 
 
-def _built() -> Path:
-    compiler, path = _located()
-    folder = path.parent
-    if path.exists():
-        return path
+def _kept(compiler: str, folder: Path, stem: str) -> tuple[ctypes.CDLL, Path]:
+    """The library of a folder that is ours; compiled now where there is none, or none that works."""
+    for path in keeping.kept(folder, stem)[0]:
+        try:
+            return _opened(path), path
+        except Broken:
+            continue
+    keeping.make(folder)
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        made = Path(own) / f"{stem}{keeping.SUFFIX}"
+        found = _compiled(compiler, made)
+        return found, keeping.keep(made, folder, stem)
+
+
+def _compiled(compiler: str, to: Path) -> ctypes.CDLL:
+    _compile(compiler, to)
+    return _opened(to)
+
+
+def _opened(path: Path) -> ctypes.CDLL:
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=folder) as own:  # others may be compiling too: the last one wins, whole
-            made = Path(own) / path.name
-            _compile(compiler, made)
-            made.replace(path)
+        found = ctypes.CDLL(str(path))
     except OSError as error:
-        raise Unavailable(f"cannot keep the compiled library in {folder}: {error.strerror}") from error
-    return path
+        raise Broken(f"cannot be loaded: {error}") from error
+    for name, (arguments, result) in FUNCTIONS.items():
+        try:
+            function = getattr(found, name)
+        except AttributeError:
+            raise Broken(f"has no function {name}") from None
+        function.argtypes = arguments
+        if result is not None:
+            function.restype = result
+    return found
 
 
 def _fingerprint(compiler: str) -> str:

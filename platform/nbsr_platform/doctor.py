@@ -31,6 +31,7 @@ import nbsr_core
 from nbsr_core import native
 from nbsr_core.domains.medical import kaggle
 from nbsr_core.errors import InputError
+from nbsr_platform.caches import homeless
 from nbsr_platform.credentials import masked
 from nbsr_platform.listeners import listeners
 from nbsr_platform.paths import Home
@@ -86,8 +87,8 @@ def examine(home: Home, tracking_uri: str | None = None) -> list[Finding]:
     command = [sys.executable, "-P", "-W", "ignore", "-c", TORCHVISION]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as vision:
         software = list(_software())
-        others = [*_machine(), *_data(), _store(home), _tracking(tracking_uri or home.tracking_uri), _ray()]
-        others += [*_reachable(), *_token()]
+        others = [*_machine(), *_data(), _store(home), *_home_folder(home)]
+        others += [_tracking(tracking_uri or home.tracking_uri), _ray(), *_reachable(), *_token()]
         return [*software, _torchvision(vision), *others]
 
 
@@ -105,13 +106,9 @@ def _software() -> Iterator[Finding]:
         yield Finding("packages", "missing", says, "make install, or pip install -e . in this environment")
     else:
         yield Finding("packages", "ok", ", ".join(versions))
-    compiled, how = native.outlook()
-    if compiled:
-        yield Finding("compiled walks", "ok", how)
-    else:
-        yield Finding(
-            "compiled walks", "warn", how, "walks work without, at about half the speed; install gcc or clang"
-        )
+    walks = native.outlook()
+    fine = walks.compiled and not walks.advice
+    yield Finding("compiled walks", "ok" if fine else "warn", walks.says, walks.advice)
     if commit:
         yield Finding("code", "ok", f"git commit {commit}")
     else:
@@ -230,6 +227,14 @@ def _store(home: Home) -> Finding:
     return Finding("store", "ok", says)
 
 
+def _home_folder(home: Home) -> Iterator[Finding]:
+    """Said only if the user's own folder cannot be written: studies run, but keep their caches elsewhere."""
+    moved = homeless()
+    if moved:
+        says = f"{os.path.expanduser('~')} cannot be written: what is kept there otherwise is kept in {home.cache}"
+        yield Finding("home folder", "warn", says, f"nothing, or choose other places with {', '.join(moved)}")
+
+
 def _size_of(folder: Path) -> int:
     total = 0
     for path, _, files in os.walk(folder):
@@ -285,6 +290,12 @@ def _sqlite(file: Path, shown: str) -> Finding:
 
 
 def _ray() -> Finding:
+    place = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # as Ray chooses it
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        says = f"{place}, where Ray keeps its files while it runs, cannot be written: {error.strerror}"
+        return Finding("Ray", "missing", says, "set RAY_TMPDIR to a folder that can be, with a short name")
     address = os.environ.get("RAY_ADDRESS")
     if not address:
         return Finding("Ray", "ok", "no cluster named: each run starts its own Ray on this machine")

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from nbsr_core.errors import InputError, NbsrError
 from nbsr_platform.credentials import masked, secrets_in
-from nbsr_platform.packing import pack
+from nbsr_platform.packing import Selection, select
 from nbsr_platform.problems import did_you_mean
 from nbsr_platform.study import Collection, Study
 
@@ -116,8 +116,7 @@ class Cluster:
         *,
         tracking_uri: str | None = None,
         storage: str | None = None,
-        project: Path | None = None,
-        exclude: Sequence[str] = (),
+        selection: Selection | None = None,
         again: bool = False,
     ) -> Submission:
         """Start the study on the cluster, unless it is there already: running, or done.
@@ -127,12 +126,11 @@ class Cluster:
             overrides: those it was read with; they travel along.
             tracking_uri: MLflow's address as the cluster sees it; what NBSR_TRACKING says there unless told.
             storage: database for searches; what NBSR_STORAGE says there unless told.
-            project: see `pack`.
-            exclude: see `pack`.
+            selection: what is sent along; what `packing.select` finds by default.
             again: run even if it is done; trials that are in the cluster's store are reused.
         """
-        for option, uri in {"--tracking": tracking_uri, "--storage": storage}.items():
-            _refuse_secrets(option, uri)
+        refuse_passwords(tracking_uri, storage)
+        selection = select(what) if selection is None else selection
         key = submission_key(what)
         earlier = self._submissions(what.name, key)
         if earlier and (earlier[-1].under_way or (earlier[-1].state == "SUCCEEDED" and not again)):
@@ -140,11 +138,11 @@ class Cluster:
         attempt = earlier[-1].attempt + 1 if earlier else 1
         name = base_id(what.name, key) + (f"-{attempt}" if attempt > 1 else "")
         with tempfile.TemporaryDirectory(prefix="nbsr-submit-") as folder:
-            package = pack(what, Path(folder), project=project, exclude=exclude)
+            selection.write(Path(folder))
             try:
                 with _translated(self.url):
                     self.client.submit_job(
-                        entrypoint=entrypoint(package.study, overrides, tracking_uri, storage),
+                        entrypoint=entrypoint(selection.study, overrides, tracking_uri, storage),
                         submission_id=name,
                         runtime_env={"working_dir": folder},
                         metadata={STUDY_NAME: what.name, STUDY_KEY: key},
@@ -242,14 +240,18 @@ def entrypoint(study: str, overrides: Sequence[str], tracking_uri: str | None, s
     return f"{start} {shlex.join(given)}"
 
 
-def _refuse_secrets(option: str, uri: str | None) -> None:
+def refuse_passwords(tracking_uri: str | None, storage: str | None) -> None:
     """A job's command can be read by all who may list jobs, and stands in Ray's logs."""
-    if uri is not None and secrets_in(uri):
-        variable = {"--tracking": "NBSR_TRACKING", "--storage": "NBSR_STORAGE"}[option]
-        raise InputError(
-            f"{option} {masked(uri)}: a password would be readable for everybody who may list jobs; put the address "
-            f"into {variable} in the environment of the cluster's head instead, or the password into its PGPASSFILE"
-        )
+    for option, variable, uri in (
+        ("--tracking", "NBSR_TRACKING", tracking_uri),
+        ("--storage", "NBSR_STORAGE", storage),
+    ):
+        if uri is not None and secrets_in(uri):
+            raise InputError(
+                f"{option} {masked(uri)}: a password would be readable for everybody who may list jobs; put the "
+                f"address into {variable} in the environment of the cluster's head instead, or the password into its "
+                "PGPASSFILE"
+            )
 
 
 def _job(details: Any) -> Job | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from nbsr_platform.terminal import Terminal
 
 if TYPE_CHECKING:
     from nbsr_platform.jobs import Job
+    from nbsr_platform.packing import Selection
 
 app = typer.Typer()
 
@@ -39,30 +41,35 @@ def submit(
     storage: Annotated[
         str | None, typer.Option(help="Database for searches; NBSR_STORAGE of the head unless told.")
     ] = None,
-    project: Annotated[Path | None, typer.Option(help="Folder to send; the project of the file unless told.")] = None,
+    project: Annotated[
+        Path | None, typer.Option(help="Folder to send from; the project of the file by default.")
+    ] = None,
     exclude: Annotated[list[str], typer.Option(metavar="PATTERN", help="Paths of it that stay at home.")] = [],  # noqa: B006
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent; contact nobody.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end, and end as it does.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Even if it is done: what is in the store is reused.")] = False,
 ) -> None:
     """Run a study on a cluster. One that is there already is not started twice; one that failed goes on."""
     with clear_errors():
         what = load(study, overrides)
-        from nbsr_platform.jobs import Cluster
+        from nbsr_platform.jobs import Cluster, refuse_passwords
+        from nbsr_platform.packing import select
 
+        console = Terminal()
+        refuse_passwords(tracking, storage)
+        selection = select(what, project=project, exclude=exclude)  # refuses before anybody is contacted
+        if dry_run:
+            _list(selection, console)
+            return
         place = Cluster(cluster)
         submission = place.submit(
-            what,
-            overrides,
-            tracking_uri=tracking,
-            storage=storage,
-            project=project,
-            exclude=exclude,
-            again=again,
+            what, overrides, tracking_uri=tracking, storage=storage, selection=selection, again=again
         )
         job = submission.job
-        console = Terminal()
         if submission.fresh:
             console.say(f"submitted  {job.id}")
+            console.say(f"sent       {selection.describe()}")
+            _tell(selection.notes, console)
         elif job.under_way:
             console.say(f"is under way already  {job.id}")
         else:
@@ -157,6 +164,19 @@ def _follow(cluster: str, name: str) -> None:
 def _end_as(job: Job) -> None:
     if job.state in ("FAILED", "STOPPED"):
         raise typer.Exit(FAILED)
+
+
+def _list(selection: Selection, console: Terminal) -> None:
+    """What would be sent, file by file, but for our own code."""
+    for line in selection.listing():
+        console.say(line)
+    console.say(f"would send {selection.describe()}")
+    _tell(selection.notes, console)
+
+
+def _tell(notes: Sequence[str], console: Terminal) -> None:
+    for note in notes:
+        console.say(f"      {note}", head="note", style="yellow")
 
 
 def _clock(job: Job) -> str:

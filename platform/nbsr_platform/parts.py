@@ -88,7 +88,9 @@ def read_domain(name: Any, problems: Problems, beside: Path | None = None) -> Do
         domain = find_domain(name, beside)
     except InputError as error:
         reason = re.sub(r"^domain '[^']*':? ", "", str(error))
-        hint = "is it installed, beside the study file, or on PYTHONPATH?" if "cannot import" in reason else ""
+        hint = (
+            "is it installed, beside the study file, or at the top of its project?" if "cannot import" in reason else ""
+        )
         problems.add(("domain",), reason, given=name, hint=hint)
         return None
     if not dataclasses.is_dataclass(getattr(domain, "data", None)) or not getattr(domain, "models", None):

@@ -51,6 +51,11 @@ class Home:
         return self.root / "checkpoints"
 
     @property
+    def cache(self) -> Path:
+        """What is usually kept in the user's home folder, where that cannot be written."""
+        return self.root / "cache"
+
+    @property
     def studies(self) -> Path:
         """Study files that were made from trials."""
         return self.root / "studies"

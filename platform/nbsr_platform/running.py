@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbsr_platform import summary
+from nbsr_platform.caches import keep_in_store
 from nbsr_platform.credentials import command_line
 from nbsr_platform.environment import differences
 from nbsr_platform.outcome import Outcome, Recorder
@@ -175,6 +176,7 @@ def run(
 
         open_storage(place, what.name, search_storage)  # says what is wrong with it before anything is written
     checked(place.tracking_uri if tracking_uri is None else tracking_uri)
+    keep_in_store(place)
     parts: list[StudyRun] = []
     endings: list[Future[None]] = []  # the last entries and the report of each study, made while Ray ends
     # A new store makes its tables while Ray and its workers start: both take seconds, and neither needs the other. A

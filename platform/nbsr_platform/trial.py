@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import nbsr_core
 from nbsr_core.domains.domain import SHIPPED, find_domain
 from nbsr_core.errors import NbsrError
-from nbsr_core.sources import NamesFiles, checksum, code_behind
+from nbsr_core.sources import checksum, code_behind, naming_files
 from nbsr_platform.environment import rounding
 from nbsr_platform.options import to_plain
 from nbsr_platform.study import Study
@@ -127,12 +127,9 @@ def named_files(options: Any, path: tuple[str, ...] = ()) -> dict[str, str]:
     A file that is not there has none: whoever needs it says so.
     """
     found: dict[str, str] = {}
-    if isinstance(options, NamesFiles):
-        there = {name: file for name, file in options.decisive_files().items() if file.is_file()}
-        found |= {".".join((*path, name)): checksum({name: file}) for name, file in there.items()}
-    if is_dataclass(options):
-        for part in fields(options):
-            found |= named_files(getattr(options, part.name), (*path, part.name))
+    for place, part in naming_files(options, path):
+        there = {name: file for name, file in part.decisive_files().items() if file.is_file()}
+        found |= {".".join((*place, name)): checksum({name: file}) for name, file in there.items()}
     return found
 
 

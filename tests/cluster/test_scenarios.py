@@ -37,6 +37,20 @@ def test_nothing_of_it_can_be_reached_from_elsewhere(bench: Bench) -> None:
     assert [one for one in heard if one.reachable] == []
 
 
+def test_a_project_with_modules_called_like_installed_ones_runs(bench: Bench) -> None:
+    """A `queue.py` at the top of what Ray unpacks kept a job pending for ever."""
+    study = bench.study("hiding", trials=1)
+    for name in ("queue", "json", "ray"):
+        study.with_name(f"{name}.py").write_text("raise AssertionError('hides what is installed')\n")
+    job = bench.cluster.submit(study, "--wait")
+    try:
+        said, _ = job.communicate(timeout=400)
+    finally:
+        job.kill()
+    assert job.returncode == 0, said
+    assert "1/1 trials" in said
+
+
 def test_a_submission_without_the_token_is_refused(bench: Bench) -> None:
     outcome = SCENARIOS["no-token"](bench)
     assert outcome.good, outcome

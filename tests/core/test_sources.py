@@ -14,7 +14,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files = {
         "lonely_domain.py": "import json, torch\nfrom lonely_tools import deep\nimport lonely_plain\n",
         "lonely_plain.py": "def late():\n    import lonely_late\n",
-        "lonely_late.py": "",
+        "lonely_late.py": "import lonely_space.inner.leaf",
+        "lonely_space/inner/leaf.py": "",  # packages without __init__.py
         "lonely_unrelated.py": "",
         "lonely_tools/__init__.py": "",
         "lonely_tools/deep.py": "from . import sibling\nfrom .sub.leaf import thing\n",
@@ -38,6 +39,7 @@ def test_all_modules_of_ones_own_that_are_imported_anywhere_in_the_source_are_fo
         "lonely_domain",
         "lonely_plain",
         "lonely_late",
+        "lonely_space.inner.leaf",
         "lonely_tools",
         "lonely_tools.deep",
         "lonely_tools.sibling",

@@ -70,6 +70,35 @@ def test_walks_that_are_not_compiled_are_told(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "cache").exists(), "the doctor compiles nothing"
 
 
+def test_a_cache_that_others_may_write_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tmp_path.chmod(0o777)
+    finding = by_topic(Home(tmp_path))["compiled walks"]
+    assert finding.state == "warn"
+    assert f"{tmp_path} can be written by others" in finding.advice
+
+
+UNWRITABLE = "/proc/self"  # nobody, root included, can make anything there
+
+
+def test_a_home_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", UNWRITABLE)
+    monkeypatch.delenv("NBSR_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    found = by_topic(Home(tmp_path))
+    assert found["home folder"].state == "warn"
+    assert f"kept in {tmp_path / 'cache'}" in found["home folder"].says
+    assert not [finding for finding in found.values() if finding.state == "missing"], "studies run all the same"
+
+
+def test_no_place_for_ray_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", UNWRITABLE)
+    found = by_topic(Home(tmp_path))["Ray"]
+    assert found.state == "missing"
+    assert UNWRITABLE in found.says
+    assert "RAY_TMPDIR" in found.advice
+
+
 def test_a_missing_package_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PACKAGES", ("torch", "no-such-package"))
     found = by_topic(Home(tmp_path))["packages"]

@@ -10,9 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from nbsr_platform import packing
 from nbsr_platform.jobs import Cluster, ClusterError, entrypoint, submission_key
-from nbsr_platform.packing import pack, project_of
 from nbsr_platform.study import Study, load
 
 from nbsr_core.errors import InputError
@@ -59,25 +57,10 @@ class Dashboard:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    root = tmp_path / "project"
-    for name in (
-        "studies/flowers.yaml",
-        "mine.py",
-        "pyproject.toml",
-        ".git/config",
-        ".env",
-        "server.pem",
-        "auth_token",
-    ):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(STUDY if name.endswith("yaml") else "")
-    for name in ("data/big.csv", ".nbsr/mlflow.db", "results/mlflow.db", "__pycache__/mine.pyc", "notes/idea.txt"):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x")
-    (root / "away.txt").symlink_to("/etc/hostname")
-    return root
+    file = tmp_path / "project" / "studies" / "flowers.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(STUDY)
+    return tmp_path / "project"
 
 
 @pytest.fixture
@@ -92,57 +75,14 @@ def study(project: Path) -> Study:
     return Study.load(project / "studies" / "flowers.yaml")
 
 
-def test_code_and_studies_travel_and_nothing_large_or_secret_does(project: Path, tmp_path: Path) -> None:
-    stage = tmp_path / "stage"
-    package = pack(study(project), stage, exclude=["notes/*"])
-    files = {path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file()}
-    ours = {name for name in files if not name.startswith(("nbsr_core/", "nbsr_platform/"))}
-    assert ours == {"studies/flowers.yaml", "mine.py", "pyproject.toml"}
-    assert {"nbsr_core/graph.py", "nbsr_platform/running.py", "nbsr_platform/cli.py"} <= files
-    assert package.study == "studies/flowers.yaml"
-    assert package.files == len(files)
-    assert package.size == sum((stage / name).stat().st_size for name in files)
-
-
-def test_a_data_folder_outside_the_usual_place_stays_at_home(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NBSR_DATA", str(project / "notes"))
-    pack(study(project), tmp_path / "stage")
-    assert not (tmp_path / "stage" / "notes").exists()
-
-
-def test_too_much_is_refused_with_what_is_so_large(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (project / "heavy.bin").write_bytes(b"x" * 30_000_000)
-    monkeypatch.setattr(packing, "LARGEST", 20_000_000)
-    with pytest.raises(InputError, match=r"(?s)30 MB heavy.bin.*--exclude"):
-        pack(study(project), tmp_path / "stage")
-    assert not (tmp_path / "stage").exists()
-    pack(study(project), tmp_path / "stage", exclude=["heavy.bin"])
-
-
-def test_a_study_outside_the_project_is_refused(project: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    with pytest.raises(InputError, match="outside the project"):
-        pack(study(project), tmp_path / "stage", project=other)
-
-
-def test_the_project_is_the_nearest_folder_that_looks_like_one(project: Path, tmp_path: Path) -> None:
-    assert project_of(project / "studies" / "flowers.yaml") == project
-    alone = tmp_path / "alone" / "flowers.yaml"
-    alone.parent.mkdir()
-    assert project_of(alone) == alone.parent
-
-
 def test_a_study_is_submitted_once(project: Path, cluster: tuple[Cluster, Dashboard]) -> None:
     place, dashboard = cluster
     first = place.submit(study(project))
     second = place.submit(study(project))
     assert (first.fresh, second.fresh) == (True, False)
     assert first.job.id == second.job.id == f"nbsr-flowers-{submission_key(study(project))}"
+    assert {"project/flowers.yaml", "nbsr_core/graph.py", "nbsr_platform/cli.py"} <= dashboard.sent["files"]
+    assert " ./project/flowers.yaml" in dashboard.sent["entrypoint"]
     dashboard.end("SUCCEEDED")
     third = place.submit(study(project))
     assert (third.fresh, third.job.state) == (False, "SUCCEEDED")

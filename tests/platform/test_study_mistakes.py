@@ -82,7 +82,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         "name: a\ndomain: no_such_package.mine:Domain\nmodels: {nbsr: }\n",
         [
             "study.yaml:2: domain: cannot import 'no_such_package.mine' (No module named 'no_such_package'), "
-            "got 'no_such_package.mine:Domain'; is it installed, beside the study file, or on PYTHONPATH?"
+            "got 'no_such_package.mine:Domain'; is it installed, beside the study file, or at the top of its project?",
         ],
     ),
     "domain class is missing": (
