@@ -15,7 +15,7 @@ from nbsr_platform.packing import PROJECT, Selection, select
 from nbsr_platform.study import Study, load
 from typer.testing import CliRunner
 
-from nbsr_core.domains import domain as domain_module
+from nbsr_core import named_code
 from nbsr_core.errors import InputError
 from nbsr_core.project import SENT, project_of
 
@@ -31,7 +31,7 @@ FLOWERS = "from nbsr_core.domains.iris import Iris\n\nclass Flowers(Iris):\n    
 @pytest.fixture(autouse=True)
 def _path_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(domain_module, "_beside", set())
+    monkeypatch.setattr(named_code, "_folders", [])
 
 
 def place(root: Path, **files: str) -> None:
@@ -222,8 +222,9 @@ def test_a_network_of_ones_own_goes_too_and_the_job_finds_it(checkout: Path, tmp
     assert {"packing_network.py", "packing_layers.py"} <= sent(selection)
     selection.write(tmp_path / "stage")
     code = "from nbsr_core.domains.domain import find_domain; find_domain('vision', 'project/studies'); "
+    code += "from nbsr_core.named_code import import_named; print(import_named('packing_network').__file__)"
     done = subprocess.run(
-        [sys.executable, "-c", code + "import packing_network; print(packing_network.__file__)"],
+        [sys.executable, "-c", code],
         cwd=tmp_path / "stage",
         env={**os.environ, "PYTHONPATH": str(tmp_path / "stage")},
         capture_output=True,
