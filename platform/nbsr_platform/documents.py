@@ -212,15 +212,16 @@ class _Builder:
             if not isinstance(key_node, yaml.ScalarNode):
                 self.problems.add(path, f"a key must be plain text, in line {line} it is a list or mapping")
                 continue
-            here = (*path, str(key_node.value))
+            name = str(key_node.value)
+            here = (*path, name)
             first = self.problems.lines.get(here)
             self.problems.lines[here] = line
-            if here[-1] in own:
+            if name in own:
                 self.problems.add(here, f"the key stands twice, first in line {first}")
-            if UNSTORABLE.search(here[-1]):
-                self.problems.add(path, f"a key has a character that cannot be stored, in line {line}: {here[-1]!r}")
+            if UNSTORABLE.search(name):
+                self.problems.add(path, f"a key has a character that cannot be stored, in line {line}: {name!r}")
                 continue
-            own[here[-1]] = self.build(value_node, here, depth + 1)
+            own[name] = self.build(value_node, here, depth + 1)
         return {**inherited, **own}
 
     def scalar(self, node: Any, kind: str, path: KeyPath) -> Any:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from nbsr_platform.shape import check_shape
+
 # A trial is stale when what its key speaks of (data, code, files) changed before it ran.
 Status = Literal["finished", "pruned", "failed", "stale"]
 
@@ -66,6 +68,9 @@ class TrialResult:
     @staticmethod
     def from_json(text: str) -> TrialResult:
         plain = json.loads(text)
+        check_shape(TrialResult, plain)
+        if plain.get("seconds") is None:
+            raise TypeError("seconds is not what it should be")
         return TrialResult(**{**plain, "trial": _with_names_resolved(plain.get("trial", {}))})
 
 

@@ -244,11 +244,8 @@ def _run_one(
                 missing = [trial for trial in trials if not store.has(trial.key)]
                 for trial in missing:
                     if store.folder(trial.key).is_dir():
-                        console.print(
-                            f"{trial.name} runs again, its stored result is damaged: {store.damage(trial.key)}",
-                            soft_wrap=True,
-                            markup=False,
-                        )
+                        why = f"its stored result is damaged: {store.damage(trial.key)}"
+                        console.say(f"{trial.name} runs again, {why}")
                 for trial in trials:
                     if trial not in missing:
                         _reuse(trial, store.load(trial.key), outcome, recorder)

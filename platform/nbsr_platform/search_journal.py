@@ -136,8 +136,8 @@ def _unmade(entries: Sequence[Entry], unread: int) -> int:
 
     A number that stands in one line only is believed where lines that cannot be read may explain it.
     """
-    made = sum(entry["op_code"] == PROPOSAL for entry in entries)
-    named = Counter(entry["trial_id"] for entry in entries if entry["op_code"] in OF_A_PROPOSAL)
+    made = len([entry for entry in entries if entry["op_code"] == PROPOSAL])
+    named: Counter[int] = Counter(entry["trial_id"] for entry in entries if entry["op_code"] in OF_A_PROPOSAL)
     believed = [number for number, times in named.items() if times > 1 or number < made + unread]
     return max(0, max(believed, default=-1) + 1 - made)
 

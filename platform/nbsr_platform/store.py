@@ -77,7 +77,7 @@ class ResultStore:
         path = self.folder(key) / RESULT
         try:
             result = TrialResult.from_json(content.decode())
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedError(f"{path}: not a readable trial result ({error}); {AGAIN}") from None
         if result.key != key:
             raise DamagedError(f"{path} is the result of another trial, {result.key!r}; {AGAIN}")
@@ -148,7 +148,7 @@ class ResultStore:
             plain = json.loads(path.read_bytes())
             found = {str(name): str(checksum) for name, checksum in plain["files"].items()}
             owner = plain["key"]
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise DamagedError(f"{path}: no readable list of checksums; {AGAIN}") from None
         if owner != key or RESULT not in found or found.keys() - {RESULT, MODEL}:
             raise DamagedError(f"{path} does not belong to trial {key}; {AGAIN}")

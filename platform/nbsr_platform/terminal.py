@@ -68,7 +68,7 @@ class Terminal(Console):
         """Print what somebody else has laid out, and nothing more: no line feed is added."""
         self.print(text, soft_wrap=True, end="")
 
-    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]
+    def render_str(self, text: str, **options: Any) -> Text:
         """Without passwords, and spelt out before it is measured, so that tables stay straight."""
         return super().render_str(visible(scrubbed(text), self.encoding), **options)
 

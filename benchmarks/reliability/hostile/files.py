@@ -56,7 +56,7 @@ def overlapping() -> bytes:
     return stream.getvalue()
 
 
-def pipe(*names: str) -> dict[str, Callable[[Path], None]]:
+def pipes(*names: str) -> Callable[[Path], None]:
     """Makes pipes that nobody writes to."""
 
     def make(folder: Path) -> None:
@@ -64,7 +64,7 @@ def pipe(*names: str) -> dict[str, Callable[[Path], None]]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             os.mkfifo(folder / name)
 
-    return {"make": make}
+    return make
 
 
 def name_in_latin_1(folder: Path) -> None:
@@ -80,30 +80,35 @@ BILLIONS = gzip.compress(struct.pack(">HBBIII", 0, 8, 3, 2**31, 28, 28) + bytes(
 
 
 def mnist(name: str, images: bytes, says: str) -> Hostile:
-    files = {"mnist/t10k-images-idx3-ubyte.gz": images, "mnist/t10k-labels-idx1-ubyte.gz": gzip.compress(LABELS)}
+    files: dict[str, str | bytes] = {
+        "mnist/t10k-images-idx3-ubyte.gz": images,
+        "mnist/t10k-labels-idx1-ubyte.gz": gzip.compress(LABELS),
+    }
     return study(name, MNIST, says, PLAN, **files)
 
 
 FILES: tuple[Hostile, ...] = (
     # What is no file, or has a name that is no text.
-    Hostile("a study file that is a pipe", "validate pipe.yaml", f"cannot be read: {PIPE}", **pipe("pipe.yaml")),
-    Hostile("a folder with a pipe among its studies", "studies folder", PIPE, **pipe("folder/s.yaml")),
+    Hostile("a study file that is a pipe", "validate pipe.yaml", f"cannot be read: {PIPE}", make=pipes("pipe.yaml")),
+    Hostile("a folder with a pipe among its studies", "studies folder", PIPE, make=pipes("folder/s.yaml")),
     Hostile("a path that looks like markup", "validate 'a[/x]b[red].yaml'", "a[/x]b[red].yaml: no such file"),
     Hostile(
         "a picture that is a pipe",
         PLAN,
         f"f.png cannot be read: {PIPE}",
         {"s.yaml": TREE},
-        **pipe("tree/train/cat/f.png"),
+        make=pipes("tree/train/cat/f.png"),
     ),
-    Hostile("a zip that is a pipe", PLAN, f"tree.zip cannot be read: {PIPE}", {"s.yaml": ZIPPED}, **pipe("tree.zip")),
-    Hostile("a text that is a pipe", PLAN, f"t.txt cannot be read: {PIPE}", {"s.yaml": TEXT}, **pipe("t.txt")),
+    Hostile(
+        "a zip that is a pipe", PLAN, f"tree.zip cannot be read: {PIPE}", {"s.yaml": ZIPPED}, make=pipes("tree.zip")
+    ),
+    Hostile("a text that is a pipe", PLAN, f"t.txt cannot be read: {PIPE}", {"s.yaml": TEXT}, make=pipes("t.txt")),
     Hostile(
         "tables that are pipes",
         PLAN,
         f"Training.csv cannot be read: {PIPE}",
         {"s.yaml": TABLES},
-        **pipe("medical/Training.csv", "medical/Testing.csv"),
+        make=pipes("medical/Training.csv", "medical/Testing.csv"),
     ),
     Hostile(
         "a class whose name is not UTF-8",
@@ -132,7 +137,7 @@ FILES: tuple[Hostile, ...] = (
         TABLES,
         "Training.csv is not UTF-8 text",
         PLAN,
-        **{"medical/Training.csv": "fi\xe8vre,prognosis\n".encode("latin-1"), "medical/Testing.csv": "x"},
+        **{"medical/Training.csv": "fi\xe8vre,prognosis\n".encode("latin-1"), "medical/Testing.csv": b"x"},
     ),
     study("a text in Latin-1", TEXT, "t.txt is not UTF-8 text", PLAN, **{"t.txt": "d\xe9j\xe0 vu".encode("latin-1")}),
     mnist("a gzip that was cut off", IMAGES[:-12], "t10k-images-idx3-ubyte.gz cannot be unpacked"),

@@ -100,13 +100,12 @@ def svhn(path: Path) -> PixelSet:
     """SVHN's cropped digits from the Matlab file that torchvision downloads (`test_32x32.mat`)."""
     from scipy.io import loadmat, whosmat
 
-    with open_file(path) as file:
+    with open_file(path):  # not a pipe, and there: scipy may open it
         try:
-            declared = {name: shape for name, shape, _ in whosmat(file)}
+            declared = {name: shape for name, shape, _ in whosmat(path)}
             if math.prod(declared.get("X", ())) > LARGEST_SET or math.prod(declared.get("y", ())) > LARGEST_SET:
                 raise InputError(f"{path} declares more than {LARGEST_SET:,} values")
-            file.seek(0)
-            content = loadmat(file, variable_names=["X", "y"])
+            content = loadmat(path, variable_names=["X", "y"])
             pixels, labels = content["X"], content["y"]
             if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[2] != 3 or not pixels.size:
                 raise InputError(f"{path}: X must be pictures [H, W, 3, N] of bytes, got {pixels.dtype} {pixels.shape}")
