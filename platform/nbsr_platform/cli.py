@@ -75,7 +75,7 @@ def run(
             study = write_study(Home.of(home), from_trial, tracking, code)
             console.say(f"study   {study}")
         assert study is not None
-        what = load(study, overrides)
+        what = load(study, overrides, with_modules=from_trial is None or code is not None)
         for member in members(what):
             for warning in warnings(member):
                 console.say(f"{member.name}: {warning}", head="warning", style="yellow")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nbsr_core.domains.domain import SHIPPED
 from nbsr_core.errors import InputError
-from nbsr_core.named_code import split_name
 from nbsr_platform.documents import Document, dump, parse, text_of
 from nbsr_platform.explain import RUN_ID, find_trial, key_of_run
 from nbsr_platform.paths import Home
@@ -51,13 +48,13 @@ def study_text(trial: Trial) -> str:
 def write_study(home: Home, what: str, tracking_uri: str | None = None, code: Path | None = None) -> Path:
     """Write the study file of the trial that is meant, and say where; what it says is checked before that.
 
-    It goes to the home; where the study brought its own domain, beside the module of that, in the folder `code`.
+    It goes to the home, where it is read without code of its own, or to the folder `code`, beside the modules there.
 
     Args:
         home: the store with the results.
         what: an MLflow run of a trial, whatever became of it, or the key of a finished trial.
         tracking_uri: MLflow's address for run ids; the store's own unless told.
-        code: folder with the module of the trial's domain, where that is not installed.
+        code: folder with modules that the trial names, where they are not installed.
     """
     text = _recorded_text(home, what, tracking_uri)
     if text is not None:
@@ -67,7 +64,7 @@ def write_study(home: Home, what: str, tracking_uri: str | None = None, code: Pa
         domain_of(result, code)
         text = study_text(trial_of(result, code))
         study = read_study(parse(text, f"trial {what}"), _file_in(code))
-    folder = code if code is not None and _stands_in(code, study.domain) else home.studies
+    folder = home.studies if code is None else code
     path = folder / f"{study.name}.yaml"
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return path
@@ -91,12 +88,6 @@ def recorded_study(text: str, run_id: str, code: Path | None) -> Study:
     if isinstance(name, str):
         named_domain(who, name, code)
     return read_study(document, _file_in(code))
-
-
-def _stands_in(folder: Path, domain: str) -> bool:
-    """Whether the module of a domain that was found stands in this folder."""
-    file = None if domain in SHIPPED else sys.modules[split_name(domain)[0]].__file__
-    return file is not None and Path(file).is_relative_to(folder.absolute())
 
 
 def _file_in(code: Path | None) -> Path | None:

@@ -127,21 +127,24 @@ class Collection:
     path: Path | None = field(default=None, compare=False)
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Study | Collection:
+def load(path: str | Path, overrides: Sequence[str] = (), *, with_modules: bool = True) -> Study | Collection:
     """A study or a collection from its file.
 
-    Overrides are `key=value` with a dotted key and a value in YAML. On a collection each goes to every study that has
-    such a key, and it is an error if none has.
+    Args:
+        path: the file.
+        overrides: `key=value` with a dotted key and a value in YAML. On a collection each goes to every study that has
+            such a key, and it is an error if none has.
+        with_modules: whether the study may name modules that stand around the file; not where that is in a store.
     """
     document, path = read(path), Path(path)
     if _is_collection(document):
         return _CollectionReader(overrides).read(document, path)
     several = has_variants(document)
-    studies = read_studies(document, path, [Override(text) for text in overrides])
+    studies = read_studies(document, path if with_modules else None, [Override(text) for text in overrides])
     return Collection(document.value["name"], studies[0].question, tuple(studies), path) if several else studies[0]
 
 
-def read_studies(document: Document, path: Path, overrides: Sequence[Override]) -> list[Study]:
+def read_studies(document: Document, path: Path | None, overrides: Sequence[Override]) -> list[Study]:
     """The study that a document describes, or all its variants; what is wrong with several of these is said once."""
     several = has_variants(document)
     for override in overrides:

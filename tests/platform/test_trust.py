@@ -78,9 +78,12 @@ def test_a_trials_study_is_written_beside_the_code_that_the_user_names(store: Ho
     assert not store.studies.exists()
 
 
-def test_a_trials_study_of_a_shipped_domain_goes_to_the_home_whatever_code_is_named(store: Home) -> None:
+def test_a_trials_study_in_the_home_has_no_modules_beside_it(store: Home) -> None:
     ResultStore(store.trials).save(trained())
-    assert write_study(store, trained().key, code=Path("mine")).parent == store.studies
+    done = CliRunner().invoke(app, ["run", "--from-trial", trained().key, "--home", str(store.root)])
+    assert done.exit_code == 0, done.output
+    assert list(store.studies.iterdir()) == [store.studies / "real-nbsr.yaml"]
+    assert named_code._folders == [], "a store is no place for code"
 
 
 def test_a_study_file_is_never_written_through_a_link(store: Home, tmp_path: Path) -> None:
