@@ -27,12 +27,12 @@ _leave_current_folder()
 
 # Read by Ray and MLflow when they are imported: no usage reports, no second progress table, our own handling of Ctrl-C,
 # no snapshots of Tune's (we never restore from them: the truth of what is done is in our own store), no word on workers
-# that died (their trials start again, or are reported as failed).
+# that died (their trials start again, or are reported as failed) or on lost nodes (`ray_watch`).
 for _name, _value in {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": "worker died or was killed",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "worker died or was killed|Raylet is terminated|has been marked dead",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -29,8 +30,13 @@ from nbsr_platform.cli_parts import (
 from nbsr_platform.credentials import command_line, tell_unexpected
 from nbsr_platform.jobs_cli import app as jobs_app
 from nbsr_platform.paths import Home
+from nbsr_platform.streams import outliving_their_readers
 from nbsr_platform.study import load
 from nbsr_platform.terminal import Terminal
+
+if TYPE_CHECKING:
+    from nbsr_platform.results import TrialResult
+    from nbsr_platform.trial import Trial
 
 app = typer.Typer(
     help="Train, search, compare and explain Neural Bayesian Sequential Routing models.",
@@ -41,6 +47,7 @@ app = typer.Typer(
 )
 app.add_typer(jobs_app)
 LONGEST_NAME = 100  # of a report's folder
+MOST_NAMED = 3  # of the trials that failed of one reason
 PLAIN_WIDTH = 120  # of lines in files and pipes, which have none of their own
 
 ReportFile = Annotated[Path | None, typer.Option("--out", help="File to write; in the home unless told.")]
@@ -64,7 +71,8 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Run a study, or go on with it: finished trials are reused, only missing ones run."""
-    with clear_errors():
+    document = sys.stdout
+    with outliving_their_readers(), clear_errors():
         stream = sys.stderr if as_json else sys.stdout
         console = Terminal(stream, width=None if stream.isatty() else PLAIN_WIDTH)
         if (study is None) == (from_trial is None):
@@ -79,6 +87,7 @@ def run(
         for member in members(what):
             for warning in warnings(member):
                 console.say(f"{member.name}: {warning}", head="warning", style="yellow")
+        from nbsr_platform.ray_watch import RayLostError, leave
         from nbsr_platform.running import dump
         from nbsr_platform.running import run as run_study
         from nbsr_platform.tracking_store import TrackingError
@@ -97,25 +106,40 @@ def run(
             raise NbsrError(
                 f"{error}\nWhat is done is kept; the same command records it when the store is back."
             ) from None
-        except KeyboardInterrupt:
+        except RayLostError as error:
+            leave(error)
+        except KeyboardInterrupt as interruption:
             console.say("\nstopped. What is done is kept; the same command goes on from here:")
             console.say(f"  {command_line(['nbsr', *sys.argv[1:]])}")
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
         if as_json:
-            print(dump(result))
+            print(dump(result), file=document, flush=True)
         else:
             console.print(comparison(result))
             for note in result.notes:
                 console.say(note, head="note", style="yellow")
-            place = Home.of(home)
-            for trial, _ in result.failed:
-                console.say(f"{trial.name}: {place.log(trial.study, trial.key)}", head="failed", style="red")
             console.say(f"report  {result.report}")
             console.say(f"MLflow  {result.tracking_uri}  (nbsr ui opens it)")
+        for failure in failures(result.failed, Home.of(home)):
+            console.say(failure, head="failed", style="red")
         for complaint in (c for part in result.parts for c in part.complaints):
             console.say(complaint, head="not recorded in MLflow", style="yellow")
         if result.failed or any(part.complaints for part in result.parts):
             raise typer.Exit(FAILED)
+
+
+def failures(failed: Sequence[tuple[Trial, TrialResult]], home: Home) -> list[str]:
+    """One text for each reason: some of those that failed of it, why, and where more can be read."""
+    reasons: dict[str, list[Trial]] = {}
+    for trial, result in failed:
+        reasons.setdefault(result.last_words, []).append(trial)
+    texts = []
+    for reason, trials in reasons.items():
+        names = ", ".join(trial.name for trial in trials[:MOST_NAMED])
+        more = f" and {len(trials) - MOST_NAMED} more" if len(trials) > MOST_NAMED else ""
+        logs = [home.log(trial.study, trial.key) for trial in trials[:MOST_NAMED]]
+        texts.append("\n  ".join([f"{names}{more}: {reason}", *(str(log) for log in logs if log.exists())]))
+    return texts
 
 
 def comparison(result: object) -> Group:

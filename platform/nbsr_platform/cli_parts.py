@@ -12,10 +12,11 @@ from typing import Annotated
 import typer
 
 from nbsr_core.errors import NbsrError
+from nbsr_platform.streams import lead_stdout_nowhere
 from nbsr_platform.study import Collection, Study
 from nbsr_platform.terminal import Terminal, TerminalHandler
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # signals end with 128 + their number, see `endings`
 # What a disk says that a user can do something about.
 OF_THE_DISK = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE),
@@ -60,6 +61,7 @@ def clear_errors() -> Iterator[None]:
         Terminal(stderr=True).say(str(error), style="red")
         raise typer.Exit(BAD_INPUT) from None
     except BrokenPipeError:
+        lead_stdout_nowhere()
         raise typer.Exit(0) from None
     except OSError as error:
         if error.errno not in OF_THE_DISK:

@@ -23,9 +23,11 @@ from ray.tune.stopper import Stopper
 
 from nbsr_core.errors import InputError
 from nbsr_platform.credentials import scrubbed
+from nbsr_platform.leftovers import sweep, temporary_place
 from nbsr_platform.outcome import Outcome, Recorder
 from nbsr_platform.paths import Home
 from nbsr_platform.placement import beside_the_driver, capacity, placement
+from nbsr_platform.ray_watch import check_ray, is_whole
 from nbsr_platform.results import TrialResult
 from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Study
@@ -39,8 +41,8 @@ class Feed(Protocol):
     def next(self) -> Trial | None:
         """The next trial to run, or None when there is no more."""
 
-    def done(self, trial: Trial, result: TrialResult) -> None:
-        """Learn the outcome of a trial."""
+    def done(self, trial: Trial, result: TrialResult) -> TrialResult:
+        """Learn the outcome of a trial; returns what it counts as, which may be a failure for reasons of the feed's."""
 
     def should_prune(self, trial: Trial, epoch: dict[str, float]) -> bool:
         """Whether a trial under way is not worth going on with."""
@@ -65,8 +67,9 @@ class GridFeed:
     def next(self) -> Trial | None:
         return self.pending.pop(0) if self.pending else None
 
-    def done(self, trial: Trial, result: TrialResult) -> None:
+    def done(self, trial: Trial, result: TrialResult) -> TrialResult:
         """A grid learns nothing from results."""
+        return result
 
     def should_prune(self, trial: Trial, epoch: dict[str, float]) -> bool:
         return False
@@ -219,26 +222,23 @@ def execute(
     def keep(trial: Trial, result: TrialResult) -> None:
         if result.status == "finished":
             store.save(result)
-            outcome.finished[trial.key] = (trial, result)
-        elif result.status == "pruned":
-            outcome.pruned += 1
-        else:
+        elif result.status == "failed":
+            check_ray()  # then it is not the trial that failed
             result.error = scrubbed(result.error or "")
+        counted = feed.done(trial, result)
+        if counted.status == "failed":
             log = home.log(study.name, trial.key)
             log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_text(f"{trial.name}\n{result.error}\n")
-            outcome.failed.append((trial, result))
-        feed.done(trial, result)
+            log.write_text(f"{trial.name}\n{counted.error}\n")
+        outcome.add(trial, counted)
         shutil.rmtree(home.checkpoints / trial.key, ignore_errors=True)
         if collector is not None:
             collector.forget.remote(trial.key)
         outcome.ended_at.append(time.monotonic())
         result.state = None
         recorder.put(trial, result)
-        watcher.ended(trial, result)
+        watcher.ended(trial, counted)
 
-    scratch = home.scratch(study.name)
-    shutil.rmtree(scratch, ignore_errors=True)
     plan = placement(study.resources, capacity())
     if not plan.fits:
         raise InputError(f"resources: a trial asks for {plan.team}, more than Ray has here: it would wait for ever")
@@ -257,36 +257,38 @@ def execute(
     )
     driver = _Driver(searcher, keep)
     driver.watcher = watcher
-    tuner = tune.Tuner(
-        tune.with_resources(TrialTrainable, plan.per_trial),
-        tune_config=tune.TuneConfig(
-            search_alg=searcher,
-            scheduler=_Pruning(driver),
-            num_samples=count,
-            max_concurrent_trials=plan.concurrency,
-            reuse_actors=True,
-        ),
-        run_config=tune.RunConfig(
-            name="run",
-            storage_path=str(scratch),
-            callbacks=[driver],
-            stop=ending,
-            verbose=0,
-            failure_config=tune.FailureConfig(max_failures=study.resources.retries),
-            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-        ),
-    )
-    try:
-        with _quiet_tune():
-            tuner.fit()
-    except Exception:
-        if ending.error is None:
-            store.check_writable()  # a full disk shows in many ways
-            raise
-    finally:
-        if collector is not None:
-            ray.kill(collector)
-        shutil.rmtree(scratch, ignore_errors=True)
+    home.scratch.mkdir(parents=True, exist_ok=True)
+    sweep(home.scratch)
+    with temporary_place(home.scratch, study.name) as scratch:
+        tuner = tune.Tuner(
+            tune.with_resources(TrialTrainable, plan.per_trial),
+            tune_config=tune.TuneConfig(
+                search_alg=searcher,
+                scheduler=_Pruning(driver),
+                num_samples=count,
+                max_concurrent_trials=plan.concurrency,
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(
+                name="run",
+                storage_path=str(scratch),
+                callbacks=[driver],
+                stop=ending,
+                verbose=0,
+                failure_config=tune.FailureConfig(max_failures=study.resources.retries),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            ),
+        )
+        try:
+            with _quiet_tune():
+                tuner.fit()
+        except Exception:
+            if ending.error is None:
+                store.check_writable()  # a full disk shows in many ways
+                raise
+        finally:
+            if collector is not None and is_whole():
+                ray.kill(collector)
     if ending.error is not None:
         raise ending.error
 

@@ -14,13 +14,21 @@ from nbsr_platform.trial import Trial
 
 @dataclass
 class Outcome:
-    """What became of the trials of a study, in the order in which they ended."""
+    """What became of the trials of a study, in the order in which they ended; proposals count one by one."""
 
-    finished: dict[str, tuple[Trial, TrialResult]] = field(default_factory=dict)
+    finished: dict[tuple[str, int | None], tuple[Trial, TrialResult]] = field(default_factory=dict)
     reused: int = 0
     pruned: int = 0
     failed: list[tuple[Trial, TrialResult]] = field(default_factory=list)
     ended_at: list[float] = field(default_factory=list)  # seconds on a clock of this process, one a trial that was run
+
+    def add(self, trial: Trial, result: TrialResult) -> None:
+        if result.status == "finished":
+            self.finished[trial.key, trial.proposal] = (trial, result)
+        elif result.status == "pruned":
+            self.pruned += 1
+        else:
+            self.failed.append((trial, result))
 
     @property
     def total(self) -> int:

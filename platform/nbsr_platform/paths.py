@@ -75,6 +75,7 @@ class Home:
     def report(self, study: str) -> Path:
         return self.root / "reports" / study / "index.html"
 
-    def scratch(self, study: str) -> Path:
+    @property
+    def scratch(self) -> Path:
         """What Ray Tune writes for itself while a study runs; nothing of it is needed afterwards."""
-        return self.root / "scratch" / study
+        return self.root / "scratch"

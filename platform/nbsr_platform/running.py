@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from nbsr_platform import summary
 from nbsr_platform.caches import keep_in_store
 from nbsr_platform.credentials import command_line
+from nbsr_platform.endings import interruptible
 from nbsr_platform.environment import differences
 from nbsr_platform.outcome import Outcome, Recorder
 from nbsr_platform.paths import Home
 from nbsr_platform.prepare import prepare
-from nbsr_platform.progress import Progress
+from nbsr_platform.progress import PLAIN_SECONDS, Progress
 from nbsr_platform.proposals import Proposal
 from nbsr_platform.report import Material, write_report
 from nbsr_platform.results import TrialResult
@@ -44,6 +46,7 @@ class StudyRun:
         outcome: of the study's trials; of a search, its proposals.
         repeats: of a search, what its promising members gave with further seeds.
         pareto: of a search, numbers of the proposals that no other one beats in every objective.
+        promising: those of the Pareto set that stand for all of it.
     """
 
     study: Study
@@ -51,6 +54,7 @@ class StudyRun:
     outcome: Outcome = field(default_factory=Outcome)
     repeats: Outcome = field(default_factory=Outcome)
     pareto: list[int] = field(default_factory=list)
+    promising: list[int] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
@@ -182,14 +186,18 @@ def run(
     # A new store makes its tables while Ray and its workers start: both take seconds, and neither needs the other. A
     # store that is there, or that was asked for and may not be, is opened before anything is written.
     makes_its_own = tracking_uri is None and not place.database.exists()
-    with ThreadPoolExecutor(1, "tracking store") as aside, ExitStack() as session:
+    with (
+        interruptible() as interruption,
+        ThreadPoolExecutor(1, "tracking store") as aside,
+        ExitStack() as session,
+    ):
         tracker = aside.submit(Tracker.open, place, tracking_uri)
         if not makes_its_own:
             tracker.result()
 
         def start_ray() -> None:
             """Once, and only if there is anything to run."""
-            session.enter_context(ray_session(address))
+            session.enter_context(ray_session(address, interruption=interruption))
 
         for study in studies:
             part = StudyRun(study, "")
@@ -260,11 +268,11 @@ def _run_one(
                 mend(home.search_journal(f"{study.name}-{key}"), study.search.objectives.values())
                 feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
                 for trial, result in feed.ended():
-                    _reuse(trial, result, outcome, recorder)
+                    _reuse(trial, result, outcome, recorder, feed.counted(result))
                 work(feed, study.name, study.search.trials, feed.remaining, outcome)
                 for trial, result in feed.reused:
-                    _reuse(trial, result, outcome, recorder)
-                part.pareto, part.proposals = feed.pareto(), feed.proposals()
+                    _reuse(trial, result, outcome, recorder, feed.counted(result))
+                part.pareto, part.promising, part.proposals = feed.pareto(), feed.promising(), feed.proposals()
                 again = feed.repeats(trial for trial, _ in outcome.finished.values())
                 if again:
                     work_through(again, f"{study.name}, Pareto set with further seeds", part.repeats)
@@ -273,15 +281,25 @@ def _run_one(
     def finish() -> None:
         with still_held:
             tracker, part.run_id = opening.result(), begun.result()
-            for trial, result in outcome.finished.values():
-                if trial.proposal in part.pareto:
-                    tracker.record_member(part.run_id, trial, result, store)
+            _record_members(part, tracker, store, console)
             part.complaints = recorder.errors
             status = "FAILED" if part.failed else "FINISHED"
             report = write_report(home.report(study.name), [part.material], study.name)
             tracker.finish_study(part.run_id, summary.study_metrics(part.rows), status, report)
 
     return aside.submit(finish)
+
+
+def _record_members(part: StudyRun, tracker: Tracker, store: ResultStore, console: Terminal) -> None:
+    """Mark a search's Pareto set in MLflow; the promising ones, which stand for all, get pictures, tables and model."""
+    members = [ended for ended in part.outcome.finished.values() if ended[0].proposal in part.pareto]
+    said = time.monotonic()
+    for count, (trial, result) in enumerate(members, 1):
+        in_full = trial.proposal in part.promising
+        tracker.record_member(part.run_id, trial, result, store, with_artifacts=in_full)
+        if time.monotonic() - said > PLAIN_SECONDS:
+            said = time.monotonic()
+            console.say(f"{part.study.name}: {count} of {len(members)} members of the Pareto set recorded")
 
 
 def _has_work(study: Study, fingerprint: str, home: Home, search_storage: str | None) -> bool:
@@ -293,9 +311,11 @@ def _has_work(study: Study, fingerprint: str, home: Home, search_storage: str | 
     return search_storage is None and not home.search_journal(f"{study.name}-{key}").exists()
 
 
-def _reuse(trial: Trial, result: TrialResult, outcome: Outcome, recorder: Recorder) -> None:
-    if trial.key not in outcome.finished:
-        outcome.finished[trial.key] = (trial, result)
+def _reuse(
+    trial: Trial, result: TrialResult, outcome: Outcome, recorder: Recorder, counted: TrialResult | None = None
+) -> None:
+    if (trial.key, trial.proposal) not in outcome.finished:
+        outcome.add(trial, result if counted is None else counted)
         outcome.reused += 1
         recorder.put(trial, result)
 

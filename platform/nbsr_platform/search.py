@@ -8,6 +8,7 @@ from our store, and none stays RUNNING for ever.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,6 +32,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 logging.getLogger("optuna").propagate = False
 
 ERROR_ATTRIBUTE = "nbsr.error"
+LONGEST_REASON = 2000  # characters of it: all figures' names fit
 
 
 def sampler_of(search: Search, number: int) -> optuna.samplers.BaseSampler:
@@ -67,8 +69,9 @@ class SearchFeed:
     store: ResultStore
     fingerprint: str
     adopted: list[int] = field(default_factory=list)
-    running: dict[str, optuna.Trial] = field(default_factory=dict)
-    proxy_trials: dict[str, optuna.Trial] = field(default_factory=dict)
+    # By the proposal's number: a search may well propose the same point, and so the same trial, twice.
+    running: dict[int | None, optuna.Trial] = field(default_factory=dict)
+    proxy_trials: dict[int | None, optuna.Trial] = field(default_factory=dict)
     reused: list[tuple[Trial, TrialResult]] = field(default_factory=list)
 
     @staticmethod
@@ -92,12 +95,11 @@ class SearchFeed:
 
         The latter are finished in a database that outlived the machine on which the results were.
         """
-        mine = {proposal.number for proposal in self.running.values()}
         asked = self.optuna_study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.COMPLETE))
         self.adopted = [
             trial.number
             for trial in asked
-            if trial.number not in mine
+            if trial.number not in self.running
             and (trial.state == TrialState.RUNNING or not self.store.has(str(trial.user_attrs.get(KEY_ATTRIBUTE))))
         ]
 
@@ -111,11 +113,10 @@ class SearchFeed:
             if proposal is None:
                 return None
             trial = self._trial(proposal)
-            if trial.key in self.running or not self.store.has(trial.key):
-                self.running[trial.key] = proposal
+            self.running[proposal.number] = proposal
+            if not self.store.has(trial.key):
                 return trial
             result = self.store.load(trial.key)
-            self.running[trial.key] = proposal
             self.done(trial, result)
             self.reused.append((trial, result))
 
@@ -152,9 +153,9 @@ class SearchFeed:
         pruner = self.search.pruner
         if pruner is None or pruner.name == "none":
             return False
-        shadow = self.proxy_trials.get(trial.key)
+        shadow = self.proxy_trials.get(trial.proposal)
         if shadow is None:
-            shadow = self.proxy_trials[trial.key] = self.proxy.ask()
+            shadow = self.proxy_trials[trial.proposal] = self.proxy.ask()
         if pruner.metric not in epoch:
             raise InputError(
                 f"search.pruner.metric: {pruner.metric!r} is not reported; an epoch reports {', '.join(sorted(epoch))}"
@@ -162,18 +163,33 @@ class SearchFeed:
         shadow.report(epoch[pruner.metric], int(epoch["epoch"]))
         return shadow.should_prune()
 
-    def done(self, trial: Trial, result: TrialResult) -> None:
-        """Tell Optuna the truth: complete with values, pruned, or failed."""
-        proposal = self.running[trial.key]
+    def done(self, trial: Trial, result: TrialResult) -> TrialResult:
+        """Tell Optuna the truth: complete with values, pruned, or failed. Returns what the search counts it as."""
+        proposal = self.running[trial.proposal]
+        result = self.counted(result)
         patiently(lambda: self._tell(proposal, result))
-        del self.running[trial.key]
-        shadow = self.proxy_trials.pop(trial.key, None)
-        if shadow is None:
-            return
-        if result.status == "finished":
-            self.proxy.tell(shadow, list(self.proxy.trials[shadow.number].intermediate_values.values())[-1])
-        else:
-            self.proxy.tell(shadow, state=TrialState.PRUNED if result.status == "pruned" else TrialState.FAIL)
+        del self.running[trial.proposal]
+        shadow = self.proxy_trials.pop(trial.proposal, None)
+        if shadow is not None:
+            if result.status == "finished":
+                self.proxy.tell(shadow, list(self.proxy.trials[shadow.number].intermediate_values.values())[-1])
+            else:
+                self.proxy.tell(shadow, state=TrialState.PRUNED if result.status == "pruned" else TrialState.FAIL)
+        return result
+
+    def counted(self, result: TrialResult) -> TrialResult:
+        """The result as the search sees it: a trial without a figure that the search is after is a failed proposal.
+
+        Such a figure may be missing for good reasons (there is no `fast/eta` where no exit is worth it), so that the
+        trial itself is fine, is kept, and no reason to end the search.
+        """
+        if result.status != "finished":
+            return result
+        try:
+            objective_values(self.search.objectives, result.metrics)
+        except InputError as error:
+            return replace(result, status="failed", error=str(error), state=None)
+        return result
 
     def _tell(self, proposal: optuna.Trial, result: TrialResult) -> None:
         """Once, however often it is called: an answer may be lost, or the proposal have been told by another run."""
@@ -185,7 +201,7 @@ class SearchFeed:
             self.optuna_study.tell(proposal, state=TrialState.PRUNED, skip_if_finished=True)
         else:
             if not self._has_ended(proposal):
-                proposal.set_user_attr(ERROR_ATTRIBUTE, result.last_words[:200])
+                proposal.set_user_attr(ERROR_ATTRIBUTE, result.last_words[:LONGEST_REASON])
             self.optuna_study.tell(proposal, state=TrialState.FAIL, skip_if_finished=True)
 
     def _has_ended(self, proposal: optuna.Trial) -> bool:
@@ -193,12 +209,17 @@ class SearchFeed:
         return self.optuna_study.get_trials(deepcopy=False)[proposal.number].state.is_finished()
 
     def ended(self) -> list[tuple[Trial, TrialResult]]:
-        """Proposals that were finished before, with their results."""
+        """Proposals that were trained before, with their results.
+
+        Among them are those that failed only for want of a figure (see `counted`): no run trains them again.
+        """
         known = []
-        for proposal in self.optuna_study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
-            key = str(proposal.user_attrs.get(KEY_ATTRIBUTE))
-            if self.store.has(key):
+        for proposal in self.optuna_study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL)):
+            key = str(proposal.user_attrs.get(KEY_ATTRIBUTE, ""))
+            if key and self.store.has(key):
                 result = self.store.load(key)
+                if proposal.state == TrialState.FAIL and self.counted(result).status == "finished":
+                    continue  # its worker was lost; that somebody else trained the same since does not help it
                 # Its domain's module is the one beside the study as it is run now: a job's folder may be gone.
                 beside = None if self.study.folder is None else str(self.study.folder)
                 names = {
@@ -230,27 +251,36 @@ class SearchFeed:
         ]
 
     def pareto(self) -> list[int]:
-        """Numbers of the proposals that no other one beats in every objective."""
-        return [trial.number for trial in self.optuna_study.best_trials]
+        """Numbers of the proposals that no other one beats in every objective; of equal ones, the first.
 
-    def repeats(self, ended: Iterable[Trial]) -> list[Trial]:
-        """The promising members of the Pareto set with the study's further seeds; proposals have the first one only.
-
-        Which members these are is sure only when the search is over.
+        Small data has few different figures: without that, half of a search may be in its Pareto set.
         """
-        numbers, trials = self.pareto(), {trial.proposal: trial for trial in ended}
+        first: dict[tuple[float, ...], int] = {}
+        for trial in sorted(self.optuna_study.best_trials, key=lambda trial: trial.number):
+            first.setdefault(tuple(trial.values), trial.number)
+        return list(first.values())
+
+    def promising(self) -> list[int]:
+        """Numbers of the members of the Pareto set that stand for all of it; sure only when the search is over."""
+        numbers = set(self.pareto())
         members = [proposal for proposal in self.proposals() if proposal.number in numbers]
         chosen = promising(members, list(self.search.objectives.values()), self.search.promising)
-        known = [trials[proposal.number] for proposal in chosen if proposal.number in trials]
+        return [proposal.number for proposal in chosen]
+
+    def repeats(self, ended: Iterable[Trial]) -> list[Trial]:
+        """The promising members with the study's further seeds; proposals have the first one only."""
+        trials = {trial.proposal: trial for trial in ended}
+        known = [trials[number] for number in self.promising() if number in trials]
         return [replace(trial, seed=seed) for seed in self.study.seeds[1:] for trial in known]
 
 
 def objective_values(objectives: Mapping[str, Any], metrics: Mapping[str, float | None]) -> list[float]:
-    """The objectives' values, in order; a name that the evaluation did not give is an error that lists what it gave."""
-    values = []
+    """The objectives' values, in order; one that the evaluation did not give is an error that lists what it gave.
+
+    A figure that is not finite counts as not given: stored results have no such numbers, and Optuna takes no NaN.
+    """
+    given = {name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)}
     for name in objectives:
-        value = metrics.get(name)
-        if value is None:
-            raise InputError(f"search.objectives: {name!r} is not among the figures: {', '.join(sorted(metrics))}")
-        values.append(float(value))
-    return values
+        if name not in given:
+            raise InputError(f"search.objectives: {name!r} is not among the figures: {', '.join(sorted(given))}")
+    return [given[name] for name in objectives]

@@ -11,7 +11,9 @@ import fcntl
 import logging
 import os
 import secrets
+import signal
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,8 +24,11 @@ from ray.job_config import JobConfig
 
 from nbsr_core.errors import NbsrError
 from nbsr_platform.credentials import scrubbed
+from nbsr_platform.endings import Interruption
 from nbsr_platform.leftovers import sweep, temporary_place
+from nbsr_platform.orphans import end_agents
 from nbsr_platform.paths import Home
+from nbsr_platform.ray_watch import RayWatch
 
 # Ray starts a process a CPU before anybody asks for one. They wait for tasks, which we have none of, and hold up the
 # workers that we do ask for.
@@ -32,6 +37,8 @@ NO_WORKERS_IN_ADVANCE = ("RAY_prestart_worker_first_driver", "0")
 MODE, TOKEN, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 # The path of a socket has 107 bytes at most; below the folder that we make for it Ray's needs about this many.
 LONGEST_SOCKET, OF_RAY = 107, 92
+# Seconds for which a Ray that has lost a part may take to end; a dead control store takes seven.
+ENDING_PATIENCE = 20.0
 
 
 class RayError(NbsrError, RuntimeError):
@@ -61,8 +68,16 @@ def study_lock(home: Home, study: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
-    """A Ray of our own, or the cluster at `address`; one that is already up in this process is used as it is."""
+def ray_session(
+    address: str | None, cpus: int | None = None, interruption: Interruption | None = None
+) -> Iterator[None]:
+    """A Ray of our own, or the cluster at `address`; one that is already up in this process is used as it is.
+
+    Args:
+        address: of the cluster; None starts a Ray here.
+        cpus: that a Ray of our own has; those of the machine by default.
+        interruption: interrupts the block when Ray is lost, which is a `RayLostError` then.
+    """
     if ray.is_initialized():
         yield
         return
@@ -75,17 +90,31 @@ def ray_session(address: str | None, cpus: int | None = None) -> Iterator[None]:
                 os.environ.setdefault(*NO_WORKERS_IN_ADVANCE)
                 ours.enter_context(_private_token())
                 folder = ours.enter_context(_private_folder())
-                with _on_loopback():
+                with _our_signals(), _on_loopback():
                     ray.init(address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=str(folder), **options)
             else:
-                ray.init(address=address, **options)
+                with _our_signals():
+                    ray.init(address=address, **options)
         except Exception as error:  # of any kind: a machine too busy, a cluster that is not there
             what = "Ray does not start here" if address is None else f"cannot use the Ray cluster at {address!r}"
             raise RayError(scrubbed(f"{what}: {' '.join(str(error).split())}")) from None
+        has_node = ray._private.worker._global_node is not None  # it has none where Ray is only spoken to (ray://)
+        watch = RayWatch(interruption) if has_node else None
         try:
-            yield
+            with watch or contextlib.nullcontext():
+                yield
         finally:
-            ray.shutdown()
+            _end(watch)
+
+
+def _end(watch: RayWatch | None) -> None:
+    """A Ray that has lost a part may never end in good order: it is not waited for in vain."""
+    if watch is None or watch.is_whole:
+        ray.shutdown()
+    else:
+        ending = threading.Thread(target=ray.shutdown, name="ray shutdown", daemon=True)
+        ending.start()
+        ending.join(ENDING_PATIENCE)
 
 
 class _NoFolders(JobConfig):  # type: ignore[misc]
@@ -140,14 +169,37 @@ def _read_again() -> None:
 def _private_folder() -> Iterator[Path]:
     """A folder for Ray's files and sockets that only its user may enter; gone at the end, or swept by the next run.
 
-    Ray lets everybody write to the folder that it is given, so it gets one within.
+    Ray lets everybody write to the folder that it is given, so it gets one within. What is still running there when
+    its driver has ended, or was killed, is ended too.
     """
     bases = [Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()), Path("/tmp")]
     base = next((base for base in bases if len(os.fsencode(base)) + OF_RAY <= LONGEST_SOCKET), bases[0])
-    sweep(base)
+    for left in sweep(base):
+        end_agents(left)
     with temporary_place(base, "ray") as place:
         place.mkdir(mode=0o700)
-        yield place / "s"
+        try:
+            yield place / "s"
+        finally:
+            end_agents(place)
+
+
+@contextlib.contextmanager
+def _our_signals() -> Iterator[None]:
+    """Keep Ray from handling SIGTERM while it starts in here.
+
+    In Python it would end its processes under our feet, and then us; in C++ it would print a stack and abort.
+    """
+    from ray._private import utils
+
+    before = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda handler: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = before
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 @contextlib.contextmanager

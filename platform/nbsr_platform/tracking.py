@@ -70,6 +70,7 @@ class Recorded:
     run_id: str
     status: str | None
     artifacts: bool
+    pareto: bool = False
 
 
 class Tracker:
@@ -188,15 +189,20 @@ class Tracker:
         known[trial.key] = Recorded(run_id, result.status, with_artifacts)
         return run_id
 
-    def record_member(self, parent_id: str, trial: Trial, result: TrialResult, store: ResultStore | None) -> str:
-        """Mark a trial as a member of its search's Pareto set and add tables, pictures and the model to its run.
+    def record_member(
+        self, parent_id: str, trial: Trial, result: TrialResult, store: ResultStore | None, with_artifacts: bool = True
+    ) -> str:
+        """Mark a trial as a member of its search's Pareto set, unless that was done.
 
-        The trial is recorded first where that was not done.
+        The trial is recorded first where that was not done. With `with_artifacts` tables, pictures and the model are
+        added to its run; drawing them takes seconds, so that is for the members that stand for the others.
         """
-        run_id = self.record(parent_id, trial, result, store, with_artifacts=True)
+        run_id = self.record(parent_id, trial, result, store, with_artifacts=with_artifacts)
         known = self._known(parent_id)
-        self.store.call("set_tag", run_id, PARETO, "true")
-        if not known[trial.key].artifacts and result.status == "finished":
+        if not known[trial.key].pareto:
+            self.store.call("set_tag", run_id, PARETO, "true")
+            known[trial.key] = replace(known[trial.key], pareto=True)
+        if with_artifacts and not known[trial.key].artifacts and result.status == "finished":
             self._log_artifacts(run_id, trial, result, store)
             self.store.call("set_tag", run_id, "nbsr.artifacts", "true")
             known[trial.key] = replace(known[trial.key], artifacts=True)
@@ -250,7 +256,9 @@ class Tracker:
         for run in self._search(self._experiment_of(parent_id), f"tags.`{PARENT}` = '{parent_id}'"):
             tags, complete = run.data.tags, run.info.status in ("FINISHED", "FAILED")
             status = tags.get("nbsr.status") if complete else None
-            known[tags.get("nbsr.trial_key", "")] = Recorded(run.info.run_id, status, "nbsr.artifacts" in tags)
+            known[tags.get("nbsr.trial_key", "")] = Recorded(
+                run.info.run_id, status, "nbsr.artifacts" in tags, PARETO in tags
+            )
         return known
 
     def _search(self, experiment: str, condition: str) -> Iterator[Any]:

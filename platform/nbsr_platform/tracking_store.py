@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from nbsr_core.errors import InputError, NbsrError
 from nbsr_platform.credentials import masked, scrubbed, secrets_in
+from nbsr_platform.leftovers import sweep, temporary_place
 from nbsr_platform.moved_store import follow
 from nbsr_platform.sqlite_address import sqlite_file, sqlite_uri
 
@@ -36,7 +37,6 @@ OPENING_PATIENCE = 10.0
 # Seconds for which a store that was there is waited for: a server that restarts.
 PATIENCE = 120.0
 LONGEST_PAUSE = 5.0
-ABANDONED_AFTER = 3600.0
 
 # Only for our own calls: no second layer of retries, no links or bars on standard output.
 SETTINGS = {
@@ -146,6 +146,7 @@ class TrackingStore:
         sqlite = sqlite_file(self.uri)
         try:
             if sqlite is not None:
+                sweep(sqlite.parent)  # what somebody left who was killed
                 if not sqlite.exists():
                     _migrate_beside(sqlite)
                 else:
@@ -205,12 +206,9 @@ def _migrate_beside(file: Path) -> None:
     """
     from mlflow import MlflowClient
 
-    for left in file.parent.glob(f".{file.name}.*"):  # by somebody who was killed
-        if time.time() - left.stat().st_mtime > ABANDONED_AFTER:
-            left.unlink(missing_ok=True)
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    try:
+    with temporary_place(file.parent, file.name) as folder:
+        folder.mkdir()  # the database has files beside it while it is written to
+        beside = folder / file.name
         MlflowClient(tracking_uri=sqlite_uri(beside)).search_experiments(max_results=1)
         try:
             os.link(beside, file)  # fails where somebody else was quicker, and theirs may hold runs already
@@ -218,8 +216,6 @@ def _migrate_beside(file: Path) -> None:
             pass
         except OSError:
             os.rename(beside, file)  # a file system without links
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _try_to_connect(uri: str) -> None:

@@ -9,15 +9,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from types import FrameType
 from typing import IO
 
 from nbsr_core.errors import InputError, NbsrError
 from nbsr_platform.credentials import masked, scrubbed
+from nbsr_platform.endings import interruptible
 from nbsr_platform.paths import Home
 from nbsr_platform.sqlite_address import sqlite_file
 from nbsr_platform.terminal import Terminal
@@ -150,7 +149,7 @@ def _server(home: Home, uri: str, host: str, port: int, log: IO[bytes]) -> Itera
             command, env=environment, cwd=empty, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
-            with _terminable():
+            with interruptible():
                 yield server
         finally:
             _end(server)
@@ -176,23 +175,6 @@ def _signal(server: subprocess.Popen[bytes], sign: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """A request to terminate us is treated like Ctrl-C, so that the server does not outlive us."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _wait_until_ready(server: subprocess.Popen[bytes], health: str) -> None:

@@ -206,13 +206,14 @@ def test_kill_9_while_the_tables_are_made_leaves_a_store_that_opens(tmp_path: Pa
     script = f"from nbsr_platform.tracking import Tracker; Tracker('sqlite:///{file}')"
     process = subprocess.Popen([sys.executable, "-c", script])
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".mlflow.db.*")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob(".tmp-mlflow.db-*/mlflow.db")) and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.3)
     process.kill()
     process.wait()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), "and says nothing"
+    assert list(tmp_path.glob(".*")) == [], "and removes what was left"
     assert Tracker(f"sqlite:///{file}").study_run(STUDY, "abc")
 
 

@@ -127,8 +127,12 @@ def alive(process: int) -> bool:
     return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-@pytest.mark.parametrize("deaf", [False, True])
-def test_on_ctrl_c_the_server_and_its_children_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: bool) -> None:
+@pytest.mark.parametrize(
+    ("sign", "deaf"), [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False)]
+)
+def test_on_ctrl_c_or_a_closed_terminal_the_server_and_its_children_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: signal.Signals, deaf: bool
+) -> None:
     """Also where they do not listen to it; and nobody else is touched."""
     home, _ = filled(tmp_path)
     monkeypatch.setattr(ui, "ENDING_SECONDS", 2.0)
@@ -143,11 +147,11 @@ def test_on_ctrl_c_the_server_and_its_children_end(tmp_path: Path, monkeypatch: 
     bystander = subprocess.Popen(["sleep", "600"])
 
     class Interrupting(io.StringIO):
-        """Ctrl-C at the moment when the address is read."""
+        """The signal comes at the moment when the address is read."""
 
         def write(self, text: str) -> int:
             if "http://" in text:
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(sign)
             return super().write(text)
 
     try:

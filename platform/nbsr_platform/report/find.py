@@ -81,11 +81,13 @@ def _of_search(
     assert study.search is not None
     store = ResultStore(home.trials)
     feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
-    ended = feed.ended()
+    counted = [(trial, feed.counted(result)) for trial, result in feed.ended()]
+    ended = [(trial, result) for trial, result in counted if result.status == "finished"]
     again = [] if feed.remaining else feed.repeats(trial for trial, _ in ended)
     return Material(
         study,
         ended + [(trial, store.load(trial.key)) for trial in again if store.has(trial.key)],
+        [(trial.name, result.last_words) for trial, result in counted if result.status == "failed"],
         wanted=study.search.trials + len(again),
         proposals=feed.proposals(),
         pareto=feed.pareto(),
