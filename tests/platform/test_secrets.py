@@ -91,7 +91,7 @@ def test_an_error_that_nobody_expected_hides_the_password(tmp_path: Path) -> Non
     broken = (
         "import sys\n"
         "from nbsr_platform import cli\n"
-        "def load(*rest): raise KeyError(sys.argv[-1])\n"
+        "def load(*rest, **more): raise KeyError(sys.argv[-1])\n"
         "cli.load = load\n"
         "cli.main()\n"
     )
