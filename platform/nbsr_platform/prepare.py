@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 
 import ray
 import torch
@@ -27,16 +26,18 @@ PLAIN_SECONDS = 5.0
 
 
 @lru_cache(maxsize=1)
-def _works(domain: str, beside: Path | None, data: str) -> Sequence[Work]:
+def _works(domain: str, beside: str | None, data: str) -> Sequence[Work]:
     """The same list in every process; it is made of the study's options rather than sent, since it may be large."""
     found = find_domain(domain, beside)
     return found.prepare(from_plain(found.data, json.loads(data)))
 
 
 @ray.remote(max_retries=3)  # type: ignore[untyped-decorator]
-def _run(domain: str, beside: Path | None, data: str, index: int, threads: int) -> int:
+def _run(domain: str, beside: str | None, data: str, index: int, threads: int) -> int:
+    from nbsr_platform.worker import beside_here  # a job's files lie elsewhere on every node
+
     torch.set_num_threads(threads)
-    work = _works(domain, beside, data)[index]
+    work = _works(domain, beside_here(beside), data)[index]
     if not work.done:
         work.run()
     return work.size
@@ -44,7 +45,8 @@ def _run(domain: str, beside: Path | None, data: str, index: int, threads: int) 
 
 def prepare(study: Study, console: Terminal) -> int:
     """Do what is not yet done, one piece a worker at a time; needs a running Ray. Returns how many pieces that were."""
-    where = (study.domain, study.folder, canonical(to_plain(study.data)))
+    folder = None if study.folder is None else str(study.folder)
+    where = (study.domain, folder, canonical(to_plain(study.data)))
     works = _works(*where)
     todo = [index for index, work in enumerate(works) if not work.done]
     if not todo:
