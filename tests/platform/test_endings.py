@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import COMMAND, NAPS, descendants, document, kill, place, recorded, wait_for
+from processes import COMMAND, NAPS, closed_port, descendants, document, kill, place, recorded, wait_for
 
 SHORT = NAPS.replace("epochs: 20", "epochs: 8")
 GOES_ON = "What is done is kept; the same command goes on from here"
@@ -26,11 +29,11 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @contextmanager
-def under_way(folder: Path, **streams: Any) -> Iterator[subprocess.Popen[str]]:
+def under_way(folder: Path, *more: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """`nbsr run` with a trial done and more to do; whatever is left of it at the end is killed."""
-    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-    command = [*COMMAND, "run", "naps.yaml"]
-    with subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, **piped) as driver:
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    command = [*COMMAND, "run", "naps.yaml", *more]
+    with subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, **options) as driver:
         try:
             wait_for(lambda: kept(folder) or driver.poll() is not None)
             assert driver.poll() is None
@@ -83,6 +86,58 @@ def test_a_lost_ray_ends_the_run_with_our_words(tmp_path: Path, calm: dict[str, 
     assert GOES_ON in errors
     assert not any(words in output + errors for words in OF_RAY), output + errors
     assert "failed" not in output, "no trial is to blame"
+    goes_on(folder, calm)
+
+
+# As in cluster/local.sh: a head that listens on loopback only.
+START = """
+import sys
+from ray._private import ray_constants
+from ray.scripts.scripts import main
+ray_constants.ENABLE_RAY_CLUSTER = True
+sys.argv[0] = "ray"
+main()
+"""
+
+
+@contextmanager
+def cluster(folder: Path, port: int) -> Iterator[dict[str, str]]:
+    """A head of a cluster of its own, and the environment of those who may use it; it is killed at the end."""
+    token = folder / "token"
+    token.write_text(secrets.token_hex(32))
+    token.chmod(0o600)
+    theirs = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    environment = {**os.environ, **theirs}
+    options = ["--head", "--block", "--disable-usage-stats", "--include-dashboard=false", "--num-cpus=2"]
+    with tempfile.TemporaryDirectory(prefix="nbsr-", dir="/tmp", ignore_cleanup_errors=True) as short:
+        place = ["--node-ip-address=127.0.0.1", f"--port={port}", f"--temp-dir={short}"]
+        command = [sys.executable, "-c", START, "start", *options, *place]
+        log = folder / "head.log"
+        with log.open("w") as file:
+            head = subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
+        try:
+            wait_for(lambda: "--block" in log.read_text())
+            yield {**environment, "HEAD": str(head.pid)}
+        finally:
+            for pid in [*descendants(head.pid), head.pid]:
+                kill(pid)
+            head.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_lost_cluster_ends_the_run_with_our_words(tmp_path: Path, calm: dict[str, Any]) -> None:
+    folder, port = place(tmp_path / "wild", SHORT), closed_port()
+    with (
+        cluster(tmp_path, port) as environment,
+        under_way(folder, "--address", f"127.0.0.1:{port}", env=environment) as driver,
+    ):
+        kill(part_of_ray(int(environment["HEAD"]), "gcs/gcs_server"))
+        output, errors = driver.communicate(timeout=120)
+    assert driver.returncode == 2, output + errors
+    assert "Ray was lost: the cluster's head has not answered for " in errors
+    assert GOES_ON in errors
+    assert not any(words in output + errors for words in OF_RAY), output + errors
     goes_on(folder, calm)
 
 

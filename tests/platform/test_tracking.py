@@ -184,6 +184,21 @@ def test_artifacts_can_follow_later_and_are_written_once(tracker: Tracker, monke
         assert one.record_member(parent, trial, result, None) == run_id
 
 
+def test_a_member_that_others_stand_for_gets_the_tag_alone_and_once(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = tracker.study_run(STUDY, "abc")
+    trial, result = flat_trial()
+    run_id = tracker.record_member(parent, trial, result, None, with_artifacts=False)
+    assert [found.path for found in tracker.client.list_artifacts(run_id)] == ["study.yaml"]
+    tags = tracker.client.get_run(run_id).data.tags
+    assert tags["nbsr.pareto"] == "true"
+    assert "nbsr.artifacts" not in tags
+    again = Tracker(tracker.store.uri)
+    monkeypatch.setattr(again.client, "set_tag", lambda *_: pytest.fail("tagged twice"))
+    assert again.record_member(parent, trial, result, None, with_artifacts=False) == run_id
+
+
 def test_the_trial_of_the_toys_is_known_by_its_key() -> None:
     assert make_trial("mlp").key == flat_trial()[0].key != make_trial("mlp", seed=1).key
 
