@@ -27,7 +27,7 @@ from nbsr_platform.leftovers import sweep, temporary_place
 from nbsr_platform.outcome import Outcome, Recorder
 from nbsr_platform.paths import Home
 from nbsr_platform.placement import beside_the_driver, capacity, placement
-from nbsr_platform.ray_watch import check_ray, is_whole
+from nbsr_platform.ray_watch import LAST_MOMENTS, check_ray, is_whole
 from nbsr_platform.results import TrialResult
 from nbsr_platform.store import ResultStore
 from nbsr_platform.study import Study
@@ -204,6 +204,7 @@ class _Driver(_LeftBehind, tune.Callback):  # type: ignore[misc]
         mine = self.searcher.trials[trial.trial_id]
         lost = f"the worker was lost and {trial.num_failures} attempts failed (out of memory, or killed?)"
         with self.searcher.ending.guard():
+            check_ray(LAST_MOMENTS)
             self.keep(mine, TrialResult(mine.key, "failed", 0.0, error=lost))
 
 

@@ -28,6 +28,8 @@ A_MOMENT = 2.0
 REACTION_SECONDS = 12.0
 # Seconds for which a cluster's control store may be silent (it may be restarted). After 60, Ray ends the process.
 CLUSTER_PATIENCE, ANSWER_SECONDS = 25.0, 5.0
+# A node that ends (its agent was killed, say) loses its workers first: seconds until it is gone itself.
+LAST_MOMENTS = 15.0
 EXIT_CODE = 2  # as for a full disk or a lost database
 # What Ray calls the processes that a driver cannot do without. An agent that is lost ends its raylet.
 VITAL = {"raylet": "its node", "gcs_server": "its control store"}
@@ -148,10 +150,14 @@ def leave(error: RayLostError) -> NoReturn:
 _current: RayWatch | None = None
 
 
-def check_ray() -> None:
-    """Raise where the Ray of this process is lost: what a trial fails of then is not the trial's."""
-    if _current is not None:
+def check_ray(seconds: float = 0.0) -> None:
+    """Raise where the Ray of this process is lost, or gets lost in so many seconds: then no trial is to blame."""
+    deadline = time.monotonic() + seconds
+    while _current is not None:
         _current.check()
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(OWN_PAUSE)
 
 
 def is_whole() -> bool:
