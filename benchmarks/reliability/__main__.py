@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 import traceback
@@ -53,11 +54,19 @@ def run(names: list[str], folder: Path | None) -> bool:
             good &= outcome.good
             print(f"{name}: {json.dumps(asdict(outcome))}", flush=True)
             found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
-            found.setdefault("scenarios", {})[name] = {**asdict(outcome), "good": outcome.good}
+            row = {**asdict(outcome), "good": outcome.good, "commit": commit()}
+            found.setdefault("scenarios", {})[name] = row
             FOUND.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     finally:
         bench.cluster.down()
     return good
+
+
+def commit() -> str:
+    """Of the code that is tried, with a + where files differ from it."""
+    asked = [["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--", "nbsr_core", "platform"]]
+    head, changed = (subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.strip() for words in asked)
+    return f"{head}{'+' if changed else ''}" if head else "unknown"
 
 
 if __name__ == "__main__":

@@ -24,19 +24,19 @@ def write_tables(found: dict[str, Any]) -> None:
 
 
 def scenarios(found: dict[str, Any]) -> Iterator[str]:
-    yield "| scenario | done to it | trials | lost | doubled | epochs twice | same figures | seconds | seen |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | --- |"
+    yield "| scenario | done to it | trials | lost | doubled | epochs twice | same figures | seconds | commit | seen |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | --- | --- |"
     for name in SCENARIOS:
         row = found.get(name)
         if row is None:
-            yield f"| `{name}` | no result yet | | | | | | | |"
+            yield f"| `{name}` | no result yet | | | | | | | | |"
             continue
         same = {None: "-", True: "yes", False: "**no**"}[row["same"]]
         twice = "-" if row["repeated"] is None else row["repeated"]
         notes = cell("; ".join(row["notes"]))
         did = row["did"] if row["good"] else f"**failed:** {row['did']}"
         counts = f"{row['trials']} | {row['lost']} | {row['doubled']} | {twice}"
-        yield f"| `{name}` | {did} | {counts} | {same} | {row['seconds']:.0f} | {notes} |"
+        yield f"| `{name}` | {did} | {counts} | {same} | {row['seconds']:.0f} | {row['commit']} | {notes} |"
 
 
 def hostile() -> Iterator[str]:
