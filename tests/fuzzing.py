@@ -16,7 +16,7 @@ from nbsr_core.errors import InputError
 # Where files are in memory if there is such a place: thousands of them are written, and many synced.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 # As many examples as a fast test may have, and as a slow one may.
-FEW, MANY = settings(max_examples=60), settings(max_examples=1500)
+FEW, MANY = settings(max_examples=60), settings(max_examples=300)
 
 STRANGE_TEXT = st.one_of(
     st.text(max_size=12),
