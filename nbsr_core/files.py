@@ -18,6 +18,26 @@ MEGABYTE = 1_000_000
 NO_FILE = "it is a pipe, a socket or a device, not a file"
 
 
+def size(count: int | float) -> str:
+    """Bytes as a person says them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+NAMES_A_PATH = "names_a_path"
+
+
+def path_except(*names: str) -> dict[str, tuple[str, ...]]:
+    """Metadata of an option (text, or several texts) that is a path unless it is one of some names.
+
+    Paths in a study file are relative to the file; options that are annotated as `Path` need no such mark.
+    """
+    return {NAMES_A_PATH: names}
+
+
 def user_path(text: str) -> Path:
     """A path as people write it, `~` for somebody's home included."""
     try:
@@ -60,7 +80,7 @@ def read_bytes(path: Path, most: int) -> bytes:
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
     if len(content) > most:
-        raise InputError(f"{path} is larger than {most / MEGABYTE:,.0f} MB, more than such a file may have")
+        raise InputError(f"{path} is larger than {size(most)}, more than such a file may have")
     return content
 
 

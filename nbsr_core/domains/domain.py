@@ -11,13 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from nbsr_core.domains.base import Splits
+from nbsr_core.code.named import allow, import_named, is_missing, split_name
 from nbsr_core.errors import InputError
-from nbsr_core.evaluation import Evaluation, EvaluationOptions, evaluate_classification
-from nbsr_core.learners import Family, Learner
-from nbsr_core.named_code import allow, import_named, is_missing, split_name
+from nbsr_core.options.specs import EvaluationOptions, Family
+
+if TYPE_CHECKING:  # torch is not needed to say what a domain offers
+    from nbsr_core.domains.service import Service
+    from nbsr_core.evaluation.evaluation import Evaluation
+    from nbsr_core.learning.learners import Learner
+    from nbsr_core.learning.splits import Splits
 
 SHIPPED = {
     "iris": "nbsr_core.domains.iris:Iris",
@@ -47,6 +51,19 @@ class Signature:
     @property
     def num_features(self) -> int:
         return len(self.feature_names)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What is known of the data before anything is trained on it.
+
+    Attributes:
+        signature: what models are built from.
+        sets: names of the further labelled sets, see `Splits.extra`.
+    """
+
+    signature: Signature
+    sets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,7 +147,8 @@ class Domain(ABC):
         name: as it shows in reports.
         data: dataclass of the options under `data:` in a study.
         models: what can be trained, by the names that a study uses.
-        shown: figures that a person compares first; the others are in reports and JSON.
+        shown: figures that a person compares first, `*` standing for any name of a set; the others are in reports and
+            JSON.
         ceiling: what figures under `ceiling/...` stand for, where `evaluate` gives such: the best that any model could
             reach.
         builds_on: shipped domains whose code this one runs; a change there makes its results stale too.
@@ -140,12 +158,20 @@ class Domain(ABC):
     builds_on: ClassVar[tuple[str, ...]] = ()
     data: ClassVar[type]
     models: ClassVar[Mapping[str, ModelKind]]
-    shown: ClassVar[Sequence[str]] = ("accuracy", "ece", "nll", "mean_depth")
+    shown: ClassVar[Sequence[str]] = ("accuracy", "ece", "nll", "mean_depth", "coverage", "error_answered")
     ceiling: ClassVar[str | None] = None
 
     @abstractmethod
     def load(self, data: Any, seed: int) -> Splits:
         """Read or generate the data; everything random in it follows from the seed."""
+
+    def preview(self, data: Any) -> Preview:
+        """What a study is checked against before it runs; a domain whose data is costly to load may know it without.
+
+        Raises an `InputError`, or an `OSError`, if the data is not there.
+        """
+        splits = self.load(data, 0)
+        return Preview(Signature(splits.class_names, splits.feature_names), tuple(splits.extra))
 
     def fingerprint(self, data: Any) -> str:
         """A hash of the data as seed 0 sees it; a domain whose data is costly to load may know it without."""
@@ -156,12 +182,37 @@ class Domain(ABC):
         return ()
 
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
-        """Judge a trained model; classification unless a domain says otherwise."""
+        """Judge a trained model; classification by default."""
+        from nbsr_core.evaluation.evaluation import evaluate_classification
+
         return evaluate_classification(learner, splits, options)
+
+    def figures(self, data: Any, sets: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str] | None:
+        """Names of all figures that `evaluate` may give, `*` for any depth; None if nobody knows them before.
+
+        A search is checked against them before it runs. A domain with an `evaluate` of its own adds its own names to
+        those of `classification_figures`, or is not checked.
+
+        Args:
+            data: the study's.
+            sets: names of the further labelled sets, see `Preview`.
+            learner: the model, built and not trained.
+            options: how it will be judged.
+        """
+        from nbsr_core.evaluation.evaluation import classification_figures
+
+        own = type(self).evaluate is not Domain.evaluate
+        return None if own else classification_figures(learner, sets, options)
 
     def portrait(self, data: Any, sample: int) -> bytes | None:
         """What a person would see of a test sample, as a PNG, to stand beside its walk; None where there is no such."""
         return None
+
+    def service(self, learner: Learner, signature: Signature) -> Service:
+        """How a trained model is asked from outside; one column per feature by default."""
+        from nbsr_core.domains.service import Service
+
+        return Service(learner, signature.class_names, signature.feature_names)
 
     def explain(self, learner: Learner, splits: Splits, question: Question) -> Answer | None:
         """Why the model does what it does; None leaves it to the walk of one sample that every NBSR model has."""

@@ -7,22 +7,18 @@ confidence budget (scaled sigmoid), the leaf has none (softplus), and both ask t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from sklearn.datasets import load_iris
-from sklearn.model_selection import train_test_split
-from torch import nn
-
-from nbsr_core.domains.base import Split, Splits
 from nbsr_core.domains.domain import Domain, ModelKind, Signature
 from nbsr_core.errors import InputError
-from nbsr_core.experts import ExpertSpec
-from nbsr_core.graph import DecisionGraph
-from nbsr_core.learners import Classifier, NbsrLearner
-from nbsr_core.network import NBSR
-from nbsr_core.objectives import Objective
-from nbsr_core.preprocessing import Standardise
+from nbsr_core.options.specs import ExpertSpec, ObjectiveWeights
+
+if TYPE_CHECKING:  # imported where data is loaded and models are built: options are checked without torch
+    from torch import nn
+
+    from nbsr_core.learning.learners import Classifier, NbsrLearner
+    from nbsr_core.learning.splits import Split, Splits
+    from nbsr_core.model.network import NBSR
 
 # Most that the mid expert may say for one class, against a prior of 1: enough to lean, not to be sure.
 MID_BUDGET = 5.0
@@ -30,6 +26,12 @@ MID_BUDGET = 5.0
 
 def load(seed: int = 0) -> Splits:
     """Fisher's Iris (150 real flowers), sepal length and width only, split 90 / 30 / 30 by class."""
+    import torch
+    from sklearn.datasets import load_iris
+    from sklearn.model_selection import train_test_split
+
+    from nbsr_core.learning.splits import Split, Splits
+
     bunch = load_iris()
     features, labels = bunch.data[:, :2], bunch.target
     rest_x, test_x, rest_y, test_y = train_test_split(
@@ -55,6 +57,8 @@ def load(seed: int = 0) -> Splits:
 
 def build(splits: Splits, *, oracle_dim: int = 32, mid_budget: float = MID_BUDGET) -> NBSR:
     """The miniature NBSR of the toy experiment, ready for these flowers."""
+    from nbsr_core.model.preprocessing import Standardise
+
     body = _body(splits.train.x.shape[1], oracle_dim)
     for step in body:
         if isinstance(step, Standardise):
@@ -63,12 +67,19 @@ def build(splits: Splits, *, oracle_dim: int = 32, mid_budget: float = MID_BUDGE
 
 
 def _body(features: int, oracle_dim: int) -> nn.Sequential:
+    from torch import nn
+
+    from nbsr_core.model.preprocessing import Standardise
+
     return nn.Sequential(
         Standardise(features), nn.Linear(features, oracle_dim), nn.Tanh(), nn.Linear(oracle_dim, oracle_dim), nn.Tanh()
     )
 
 
 def _network(body: nn.Module, num_classes: int, oracle_dim: int, mid_budget: float) -> NBSR:
+    from nbsr_core.graph.decision_graph import DecisionGraph
+    from nbsr_core.model.network import NBSR
+
     return NBSR(
         body,
         DecisionGraph.chain(["Mid-Expert", "Leaf-Expert"]),
@@ -85,11 +96,17 @@ class IrisData:
 
 @dataclass(frozen=True)
 class ToyOptions:
-    """The toy NBSR: one path, a mid expert with a budget, a leaf without one."""
+    """The toy NBSR: one path, a mid expert with a budget, a leaf without one.
+
+    Attributes:
+        oracle_dim: size of the oracle.
+        mid_budget: most evidence that the mid expert may give for one class, against a prior of 1.
+        calibrate: fit one temperature per depth on the validation split.
+    """
 
     oracle_dim: int = 32
     mid_budget: float = MID_BUDGET
-    objective: Objective = field(default_factory=lambda: Objective(every_depth=2.0))
+    objective: ObjectiveWeights = field(default_factory=lambda: ObjectiveWeights(every_depth=2.0))
     calibrate: bool = False
 
     def __post_init__(self) -> None:
@@ -101,18 +118,28 @@ class ToyOptions:
 
 @dataclass(frozen=True)
 class FlatOptions:
-    """The same body with a softmax on top."""
+    """The same body with a softmax on top.
+
+    Attributes:
+        oracle_dim: size of the body's output.
+    """
 
     oracle_dim: int = 32
 
 
 def _build_toy(options: ToyOptions, signature: Signature) -> NbsrLearner:
+    from nbsr_core.learning.learners import NbsrLearner
+
     body = _body(signature.num_features, options.oracle_dim)
     model = _network(body, signature.num_classes, options.oracle_dim, options.mid_budget)
     return NbsrLearner(model, options.objective, calibrate=options.calibrate)
 
 
 def _build_flat(options: FlatOptions, signature: Signature) -> Classifier:
+    from torch import nn
+
+    from nbsr_core.learning.learners import Classifier
+
     network = nn.Sequential()
     network.add_module("backbone", _body(signature.num_features, options.oracle_dim))
     network.add_module("head", nn.Linear(options.oracle_dim, signature.num_classes))

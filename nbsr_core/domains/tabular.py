@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor, nn
-
-from nbsr_core.density import DensityFactor
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.errors import InputError
-from nbsr_core.experts import ExpertSpec
-from nbsr_core.graph import DecisionGraph
-from nbsr_core.learners import BoostedTrees, Classifier, NbsrLearner
-from nbsr_core.network import NBSR
-from nbsr_core.objectives import Objective
-from nbsr_core.routers import RouterSpec
-from nbsr_core.routing import Estimator, RoutingMode, check_choice
+from nbsr_core.options.conditions import counts_when
+from nbsr_core.options.specs import Estimator, ExpertSpec, ObjectiveWeights, RouterSpec, RoutingMode, check_choice
+
+if TYPE_CHECKING:  # imported where models are built: options are checked without torch
+    from torch import nn
+
+    from nbsr_core.belief.density import DensityFactor
+    from nbsr_core.graph.decision_graph import DecisionGraph
+    from nbsr_core.learning.learners import BoostedTrees, Classifier, NbsrLearner
 
 # A larger tree has more experts than most data sets have samples, and its parameters alone fill a machine.
 MOST_NODES = 100_000
@@ -31,13 +29,28 @@ class GraphOptions:
     """Which graph to walk: the domain's own taxonomy, or a regular one of a given depth and width.
 
     Attributes:
+        shape: the domain's own `taxonomy`; a tree (`uniform`); levels that are all connected (`layered`); or one path
+            (`chain`).
+        depth: levels below the root.
+        width: children of each node, or nodes of each level.
         widths: of a layered graph, the width of each level; those beyond `depth` do not count. Empty: `width` for all.
     """
 
     shape: GraphShape = "taxonomy"
-    depth: int = 2
-    width: int = 4
-    widths: tuple[int, ...] = ()
+    depth: int = field(
+        default=2,
+        metadata=counts_when("shape is uniform, layered or chain", lambda graph: graph.shape != "taxonomy"),
+    )
+    width: int = field(
+        default=4,
+        metadata=counts_when(
+            "shape is uniform, or layered without widths",
+            lambda graph: graph.shape == "uniform" or (graph.shape == "layered" and not graph.widths),
+        ),
+    )
+    widths: tuple[int, ...] = field(
+        default=(), metadata=counts_when("shape is layered", lambda graph: graph.shape == "layered")
+    )
 
     def __post_init__(self) -> None:
         check_choice("shape", self.shape, GraphShape)
@@ -52,6 +65,8 @@ class GraphOptions:
             raise InputError(f"depth {self.depth} and width {self.width} make {nodes:,} nodes; {MOST_NODES:,} at most")
 
     def build(self, taxonomy: DecisionGraph | None) -> DecisionGraph:
+        from nbsr_core.graph.decision_graph import DecisionGraph
+
         if self.shape == "uniform":
             return DecisionGraph.uniform(self.depth, self.width)
         if self.shape == "layered":
@@ -63,15 +78,26 @@ class GraphOptions:
         return taxonomy
 
 
+WHERE_ENABLED = counts_when("enabled is true", lambda density: density.enabled)
+
+
 @dataclass(frozen=True)
 class DensityOptions:
-    """The density factor on evidence, see `nbsr_core.density`; off unless asked for."""
+    """The density factor on evidence, see `nbsr_core.belief.density`; off unless asked for.
+
+    Attributes:
+        enabled: scale evidence by how close a sample is to the training data.
+        directions: principal directions with a variance of their own; None for all.
+        normalise: project features to the unit sphere first, for deep image features.
+        power: each feature h becomes `sign(h) abs(h)^power` first; well below 1, it counts which features are there.
+        quantile: share of new samples of the known kind that shall keep their evidence whole.
+    """
 
     enabled: bool = False
-    directions: int | None = None
-    normalise: bool = False
-    power: float = 1.0
-    quantile: float = 0.99
+    directions: int | None = field(default=None, metadata=WHERE_ENABLED)
+    normalise: bool = field(default=False, metadata=WHERE_ENABLED)
+    power: float = field(default=1.0, metadata=WHERE_ENABLED)
+    quantile: float = field(default=0.99, metadata=WHERE_ENABLED)
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.quantile < 1:
@@ -82,6 +108,8 @@ class DensityOptions:
     def build(self, oracle_dim: int) -> DensityFactor | None:
         if not self.enabled:
             return None
+        from nbsr_core.belief.density import DensityFactor
+
         return DensityFactor(
             oracle_dim,
             directions=self.directions,
@@ -95,16 +123,25 @@ class DensityOptions:
 class WalkOptions:
     """What every NBSR may be told, whatever it reads.
 
-    `experts` is one specification for all experts, or a list with one a level.
+    Attributes:
+        experts: one specification for all experts, or a list with one per level.
+        routing: how training walks choose: `gumbel` (straight-through), `softmax` (every path at once, weighted) or
+            `argmax` (no exploring: routers learn from a concept or balance loss alone).
+        estimator: whose evidence teaches the router: that of the chosen child (`sparse`), or of all its siblings too
+            (`counterfactual`).
+        prior_weight: W of Subjective Logic, `alpha = e + W a`; None takes the number of classes, a prior of all ones.
+        calibrate: fit one temperature per depth on the validation split.
     """
 
     experts: ExpertSpec | tuple[ExpertSpec, ...] = field(default_factory=ExpertSpec)
     router: RouterSpec = field(default_factory=RouterSpec)
     routing: RoutingMode = "gumbel"
-    estimator: Estimator = "sparse"
+    estimator: Estimator = field(
+        default="sparse", metadata=counts_when("routing is gumbel", lambda walk: walk.routing == "gumbel")
+    )
     prior_weight: float | None = None
     density: DensityOptions = field(default_factory=DensityOptions)
-    objective: Objective = field(default_factory=Objective)
+    objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
     calibrate: bool = True
 
     @property
@@ -115,7 +152,11 @@ class WalkOptions:
 
 @dataclass(frozen=True)
 class NbsrOptions(WalkOptions):
-    """NBSR over a vector."""
+    """NBSR over a vector.
+
+    Attributes:
+        hidden: sizes of the backbone's layers; the last one is the oracle.
+    """
 
     hidden: tuple[int, ...] = (128, 128)
     graph: GraphOptions = field(default_factory=GraphOptions)
@@ -126,7 +167,11 @@ class NbsrOptions(WalkOptions):
 
 @dataclass(frozen=True)
 class MlpOptions:
-    """The flat baseline: the same backbone, then one linear layer."""
+    """The flat baseline: the same backbone, then one linear layer.
+
+    Attributes:
+        hidden: sizes of the backbone's layers.
+    """
 
     hidden: tuple[int, ...] = (128, 128)
 
@@ -136,7 +181,13 @@ class MlpOptions:
 
 @dataclass(frozen=True)
 class BoostedTreesOptions:
-    """XGBoost's own defaults, spelled out."""
+    """XGBoost's own defaults, spelled out.
+
+    Attributes:
+        n_estimators: rounds of boosting.
+        max_depth: of each tree.
+        learning_rate: what each round's trees are scaled by.
+    """
 
     n_estimators: int = 100
     max_depth: int = 6
@@ -157,6 +208,8 @@ def _check_layers(hidden: Sequence[int]) -> None:
 
 def backbone(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
     """Dense ReLU layers; the last one is the oracle."""
+    from torch import nn
+
     layers: list[nn.Module] = []
     for size in hidden:
         layers += [nn.Linear(inputs, size), nn.ReLU()]
@@ -168,6 +221,11 @@ def build_nbsr(
     options: NbsrOptions, signature: Signature, taxonomy: DecisionGraph | None, body: nn.Module | None = None
 ) -> NbsrLearner:
     """NBSR on a graph of the study's choice; the concept loss needs the taxonomy's class owners."""
+    import torch
+
+    from nbsr_core.learning.learners import NbsrLearner
+    from nbsr_core.model.network import NBSR
+
     graph = options.graph.build(taxonomy)
     oracle = options.hidden[-1]
     model = NBSR(
@@ -178,7 +236,7 @@ def build_nbsr(
         density=options.density.build(oracle),
         **options.of_walk,
     )
-    admissible: Tensor | None = None
+    admissible: torch.Tensor | None = None
     if graph is taxonomy and any(node.classes for node in graph.nodes):
         admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
     if options.objective.concept and admissible is None:
@@ -188,6 +246,10 @@ def build_nbsr(
 
 def build_mlp(options: MlpOptions, signature: Signature) -> Classifier:
     """The flat MLP; its hidden layers are called `backbone`, so that weight decay treats it like NBSR's."""
+    from torch import nn
+
+    from nbsr_core.learning.learners import Classifier
+
     network = nn.Sequential()
     network.add_module("backbone", backbone(signature.num_features, options.hidden))
     network.add_module("head", nn.Linear(options.hidden[-1], signature.num_classes))
@@ -196,6 +258,8 @@ def build_mlp(options: MlpOptions, signature: Signature) -> Classifier:
 
 def build_boosted_trees(options: BoostedTreesOptions, signature: Signature) -> BoostedTrees:
     """XGBoost with the given settings."""
+    from nbsr_core.learning.learners import BoostedTrees
+
     return BoostedTrees(
         signature.num_classes,
         n_estimators=options.n_estimators,

@@ -14,15 +14,20 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nbsr_core.domains.base import Split, Splits
 from nbsr_core.domains.domain import Signature
 from nbsr_core.domains.language import grammar, text
 from nbsr_core.domains.language.grammar import BOS, PAD, UNK
 from nbsr_core.errors import InputError
-from nbsr_core.graph import DecisionGraph
-from nbsr_core.routing import check_choice
+from nbsr_core.files import path_except
+from nbsr_core.graph.decision_graph import DecisionGraph
+from nbsr_core.learning.splits import Split, Splits
+from nbsr_core.options.conditions import counts_when
+from nbsr_core.options.specs import check_choice
 
 Source = Literal["grammar", "embedded", "file"]
+
+OF_GRAMMAR = counts_when("source is grammar", lambda data: data.source == "grammar")
+OF_TEXT = counts_when("source is embedded or file", lambda data: data.source != "grammar")
 
 
 @dataclass(frozen=True)
@@ -39,11 +44,11 @@ class LanguageData:
     """
 
     source: Source = "grammar"
-    text: str | None = None
-    train: int = 10_000
-    test: int = 2_000
-    vocabulary: int = 5_000
-    length: int = 16
+    text: str | None = field(default=None, metadata=path_except())
+    train: int = field(default=10_000, metadata=OF_GRAMMAR)
+    test: int = field(default=2_000, metadata=OF_GRAMMAR)
+    vocabulary: int = field(default=5_000, metadata=OF_TEXT)
+    length: int = field(default=16, metadata=OF_TEXT)
 
     def __post_init__(self) -> None:
         check_choice("source", self.source, Source)

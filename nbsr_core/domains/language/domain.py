@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from nbsr_core.domains.base import Splits
-from nbsr_core.domains.domain import Answer, Domain, Question
+from nbsr_core.domains.domain import Answer, Domain, Question, Signature
 from nbsr_core.domains.language.data import LanguageData, LanguageSplits, load
 from nbsr_core.domains.language.explanation import explain
-from nbsr_core.domains.language.judging import add_abstentions, add_bound, add_perplexities, depth_by_token
+from nbsr_core.domains.language.judging import (
+    add_abstentions,
+    add_bound,
+    add_perplexities,
+    depth_by_token,
+    language_figures,
+)
 from nbsr_core.domains.language.models import MOE, NBSR_KIND, STANDARD
-from nbsr_core.evaluation import Evaluation, EvaluationOptions
-from nbsr_core.learners import Learner, NbsrLearner
+from nbsr_core.domains.language.service import NextWord
+from nbsr_core.domains.service import Service
+from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, classification_figures
+from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.learning.splits import Splits
+from nbsr_core.metrics import names
 
 
 class Language(Domain):
@@ -20,10 +30,21 @@ class Language(Domain):
     name = "language"
     data = LanguageData
     models: ClassVar = {"nbsr": NBSR_KIND, "standard": STANDARD, "moe": MOE}
-    shown: ClassVar = ("perplexity", "ece", "mean_depth", "unk/abstained", "scrambled/abstained", "known/abstained")
+    shown: ClassVar = (
+        "perplexity",
+        "ece",
+        "mean_depth",
+        "unk/abstained",
+        "scrambled/abstained",
+        "known/abstained",
+        "*/auroc",
+    )
 
     def load(self, data: Any, seed: int) -> LanguageSplits:
         return load(data, seed)
+
+    def figures(self, data: Any, sets: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
+        return language_figures(data, classification_figures(learner, sets, options), learner, options)
 
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
         """Classification of every token, perplexities, the grammar's own as the ceiling, and abstention by prompt."""
@@ -31,11 +52,15 @@ class Language(Domain):
         add_bound(evaluation, learner, splits)
         add_perplexities(evaluation)
         if isinstance(splits, LanguageSplits):
-            add_abstentions(evaluation, learner, splits, options)
+            add_abstentions(evaluation, learner, splits)
         if isinstance(learner, NbsrLearner):
-            evaluation.tables["depth_by_token"] = depth_by_token(learner, splits, evaluation.metrics.get("fast/eta"))
+            evaluation.tables["depth_by_token"] = depth_by_token(learner, splits, evaluation.metrics.get(names.ETA))
         return evaluation
 
     def explain(self, learner: Learner, splits: Splits, question: Question) -> Answer | None:
         """The trace of a prompt, see `nbsr_core.domains.language.explanation`."""
         return explain(learner, splits, question)
+
+    def service(self, learner: Learner, signature: Signature) -> Service:
+        """Takes a text, says the next word."""
+        return NextWord(learner, signature.class_names, signature.feature_names)

@@ -14,13 +14,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nbsr_core.domains.base import Splits
 from nbsr_core.domains.domain import Answer, Question
 from nbsr_core.domains.language.generation import PAPER_VACUITY, Continuation, Strategy, goes_on, read_prompt
 from nbsr_core.domains.language.grammar import PAD, UNK
 from nbsr_core.errors import InputError
-from nbsr_core.learners import Learner, NbsrLearner
-from nbsr_core.network import evaluating
+from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.learning.splits import Splits
+from nbsr_core.model.network import evaluating
 
 TOP, DRAWS = 5, 2
 # What the exit threshold shown here may cost on the validation split.

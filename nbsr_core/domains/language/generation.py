@@ -17,8 +17,8 @@ from torch import Tensor
 
 from nbsr_core.domains.language.grammar import BOS, EOS, UNK, VOCABULARY
 from nbsr_core.errors import InputError
-from nbsr_core.learners import Learner, NbsrLearner
-from nbsr_core.routing import check_choice
+from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.options.specs import check_choice
 
 Strategy = Literal["evidential", "top-k", "nucleus"]
 

@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from nbsr_core import metrics
-from nbsr_core.domains.base import Splits
 from nbsr_core.domains.language import grammar
-from nbsr_core.domains.language.data import LanguageSplits
+from nbsr_core.domains.language.data import LanguageData, LanguageSplits
 from nbsr_core.domains.language.grammar import PAD
-from nbsr_core.evaluation import Evaluation, EvaluationOptions
-from nbsr_core.learners import Learner, NbsrLearner
-from nbsr_core.walk_tables import Row
+from nbsr_core.evaluation.abstention import NEVER
+from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
+from nbsr_core.evaluation.walk_tables import Row
+from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.learning.splits import Splits
+from nbsr_core.metrics import names
+
+OF_CEILING = ("accuracy", "ece", "nll")
+
+
+def language_figures(data: LanguageData, known: set[str], learner: Learner, options: EvaluationOptions) -> set[str]:
+    """The figures of a classification, and all that is added to them here."""
+    found, prompts = set(known), ["known", "scrambled"]
+    if data.source == "grammar":
+        found |= names.named(names.place(of_ceiling=True), OF_CEILING) | {"bound/perplexity"}
+        prompts.append("unk")
+    found |= {_perplexity_of(name) for name in found if names.last_part(name) == "nll"}
+    if not isinstance(learner, NbsrLearner):
+        return found | {f"{name}/abstained" for name in prompts}
+    if options.max_vacuity == NEVER:
+        return found
+    found |= {f"{name}/auroc" for name in prompts if name != "known"}
+    return found.union(*(names.named(name, ("abstained", "vacuity")) for name in prompts))
 
 
 def add_perplexities(evaluation: Evaluation) -> None:
     """Beside every NLL its perplexity, `exp(nll)`, under the same name."""
-    figures = [(name, value) for name, value in evaluation.metrics.items() if name.endswith("/nll")]
+    figures = [(name, value) for name, value in evaluation.metrics.items() if names.last_part(name) == "nll"]
     for name, value in figures:
-        evaluation.metrics[name.removesuffix("nll") + "perplexity"] = math.exp(value)
+        evaluation.metrics[_perplexity_of(name)] = math.exp(value)
+
+
+def _perplexity_of(nll: str) -> str:
+    """The name beside that of an NLL."""
+    return str(replace(names.parse(nll), figure="perplexity"))
 
 
 def add_bound(evaluation: Evaluation, learner: Learner, splits: Splits) -> None:
@@ -32,21 +57,25 @@ def add_bound(evaluation: Evaluation, learner: Learner, splits: Splits) -> None:
     figures = metrics.classification_metrics(
         grammar.next_token_probabilities(splits.test.x), learner.labels(splits.test.y)
     )
-    evaluation.add("ceiling/test", {name: figures[name] for name in ("accuracy", "ece", "nll")})
+    evaluation.add(names.place(of_ceiling=True), {name: figures[name] for name in OF_CEILING})
     evaluation.metrics["bound/perplexity"] = grammar.bound()
 
 
-def add_abstentions(
-    evaluation: Evaluation, learner: Learner, splits: LanguageSplits, options: EvaluationOptions
-) -> None:
-    """How often a model would rather not go on from known and unknown prompts; a softmax always does."""
+def add_abstentions(evaluation: Evaluation, learner: Learner, splits: LanguageSplits) -> None:
+    """How often a model would rather not go on from known and unknown prompts; a softmax always does.
+
+    The threshold is that of the evaluation. AUROC says how well vacuity tells unknown prompts from known ones.
+    """
+    vacuities: dict[str, Float[Tensor, " N"]] = {}
     for name, prompts in splits.prompts.items():
         if not isinstance(learner, NbsrLearner):
             evaluation.metrics[f"{name}/abstained"] = 0.0
-        elif options.max_vacuity is not None:
-            vacuity = vacuity_after(learner, prompts)
-            evaluation.metrics[f"{name}/abstained"] = float((vacuity > options.max_vacuity).double().mean())
+        elif (limit := evaluation.metrics.get(names.test("max_vacuity"))) is not None:
+            vacuity = vacuities[name] = vacuity_after(learner, prompts)
+            evaluation.metrics[f"{name}/abstained"] = float((vacuity > limit).double().mean())
             evaluation.metrics[f"{name}/vacuity"] = float(vacuity.double().mean())
+    for name in vacuities.keys() - {"known"} if "known" in vacuities else ():
+        evaluation.metrics[f"{name}/auroc"] = metrics.auroc(-vacuities["known"].double(), -vacuities[name].double())
 
 
 @torch.no_grad()

@@ -11,18 +11,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nbsr_core.dispatch import Layout, StackedLinear
-from nbsr_core.domains.base import Splits
 from nbsr_core.domains.domain import ModelKind, Signature
+from nbsr_core.domains.language import grammar
 from nbsr_core.domains.language.data import routing_graph
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.reading import TokenNBSR
 from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions
 from nbsr_core.domains.tabular import WalkOptions
 from nbsr_core.errors import InputError
-from nbsr_core.learners import Classifier, NbsrLearner
-from nbsr_core.network import evaluating
-from nbsr_core.routers import RouterSpec
+from nbsr_core.graph.decision_graph import DecisionGraph
+from nbsr_core.kernels import Layout, StackedLinear
+from nbsr_core.learning.learners import Classifier, NbsrLearner
+from nbsr_core.learning.splits import Splits
+from nbsr_core.model.network import evaluating
+from nbsr_core.model.routers import RouterSpec
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,11 @@ class StandardOptions:
 
 @dataclass(frozen=True)
 class MoeOptions:
-    """Top-1 mixture of experts: a router picks one linear map to the vocabulary, and scales it by its probability."""
+    """Top-1 mixture of experts: a router picks one linear map to the vocabulary, and scales it by its probability.
+
+    Attributes:
+        experts: linear maps to choose from.
+    """
 
     transformer: TransformerOptions = field(default_factory=TransformerOptions)
     experts: int = 4
@@ -50,6 +56,9 @@ class NbsrOptions(WalkOptions):
 
     For large vocabularies a hidden layer smaller than `transformer.dim` is what keeps the belief affordable: an expert
     then costs that width for each token of the vocabulary, and routers do well without the belief (`belief: none`).
+
+    Attributes:
+        bands: of real text, bands of word frequency that the graph's leaves stand for.
     """
 
     router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(32,)))
@@ -81,6 +90,12 @@ class TokenNbsr(TokenLabels, NbsrLearner):
         device = self.model.prior.device
         with evaluating(self.model):
             self.model.fit_density_on(splits.train.x.to(device), splits.valid.x.to(device))
+
+    @property
+    def ignores(self) -> dict[str, str]:
+        by_grammar = self.model.graph == DecisionGraph.taxonomy(grammar.taxonomy())
+        bands = {"bands": "the grammar has a taxonomy of its own"} if by_grammar else {}
+        return super().ignores | bands
 
 
 class Top1Head(nn.Module):

@@ -1,65 +1,79 @@
-"""The trace of a prompt as one picture."""
+"""The trace of a prompt as one picture: what was read, who was asked, what they offer and what is believed."""
 
 from __future__ import annotations
 
-import io
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from nbsr_core.plots.svg import BLUE, GREEN, GREY, INK, LINE, MIST, ORANGE, PURPLE, Picture
 
-from nbsr_core.figures import BLUE, GREEN, GREY, ORANGE
+MARGIN, PANEL, GAP = 24.0, 268.0, 24.0
+TITLE, HEAD, ROW, BAR = 34.0, 66.0, 22.0, 11.0
+NAME, NUMBER = 104.0, 62.0  # room for the texts before and behind a bar
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One line of a panel; what was chosen is bold and marked, so that colour alone says nothing."""
+
+    name: str
+    value: float
+    said: str
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Bars with a title; `limit` is what a whole bar stands for, the largest value if None."""
+
+    title: str
+    colour: str
+    bars: Sequence[Bar]
+    limit: float | None = 1.0
 
 
 def draw_prompt(data: dict[str, Any]) -> str:
-    """What was read, who was asked, what they offer and what is believed, as SVG; a softmax shows its words only."""
-    walks = "routers" in data
-    figure = Figure(figsize=(11, 3.6) if walks else (5, 3.2), layout="constrained")
-    figure.suptitle(_plain(" ".join(data["prompt"]) + " ..."), fontsize=11)
-    panels = figure.subplots(1, 4 if walks else 1, squeeze=False)[0]
-    if walks:
-        _reading(panels[0], data["read"])
-        routes = [
-            (name, p, name == router["chosen"])
-            for router in data["routers"]
-            for name, p in router["probabilities"].items()
-        ]
-        _bars(
-            panels[1], "router probability", [(n, p, GREEN if chosen else GREY) for n, p, chosen in routes], limit=1.0
-        )
-        _bars(panels[2], "evidence of the leaves", [(n, e, ORANGE) for n, e in data["leaf_evidence"].items()])
-    end = f", vacuity {data['vacuity']:.2f}" + (": abstains" if data["abstains"] else "") if walks else ""
-    _bars(panels[-1], f"belief{end}", [(t["token"], t["belief"], BLUE) for t in data["top"]])
-    written = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "nbsr", "svg.fonttype": "none"}):
-        figure.savefig(written, format="svg", metadata={"Date": None})
-    return written.getvalue()
+    """The picture as the text of an SVG file; a softmax shows its words only."""
+    panels = _of_walk(data) if "routers" in data else []
+    beliefs = [Bar(word["token"], word["belief"], f"{word['belief']:.1%}") for word in data["top"]]
+    panels.append(Panel("belief in the next word", BLUE, beliefs))
+    picture = Picture(2 * MARGIN + len(panels) * (PANEL + GAP) - GAP)
+    prompt = " ".join(data["prompt"]) + " ..."
+    picture.text((MARGIN, TITLE), prompt, 16, bold=True, room=picture.width - 2 * MARGIN)
+    if "vacuity" in data:
+        verdict = f"vacuity {data['vacuity']:.2f}" + (": abstains" if data["abstains"] else "")
+        picture.text((MARGIN, TITLE + 18), verdict, 12, GREY)
+    for place, panel in enumerate(panels):
+        _draw(picture, MARGIN + place * (PANEL + GAP), panel)
+    height = HEAD + 24 + ROW * max(len(panel.bars) for panel in panels) + MARGIN
+    return picture.document(height, f"What the model makes of: {prompt}")
 
 
-def _reading(axes: Axes, read: list[dict[str, Any]]) -> None:
-    places = range(len(read))
-    axes.plot(places, [r["closeness"] for r in read], color=BLUE, marker="o", label="closeness")
-    for place, r in zip(places, read, strict=True):
-        axes.annotate(
-            f"d{r['depth']}", (place, r["closeness"]), (0, 6), textcoords="offset points", ha="center", fontsize=8
-        )
-    axes.set_xticks(list(places), [_plain(r["token"]) for r in read], rotation=60, fontsize=8)
-    axes.set_ylim(-0.05, 1.15)
-    axes.set_title("closeness and depth by token", fontsize=9)
+def _of_walk(data: dict[str, Any]) -> list[Panel]:
+    read = [Bar(one["token"], one["closeness"], f"{one['closeness']:.2f}, d{one['depth']}") for one in data["read"]]
+    routes = [
+        Bar(name, p, f"{p:.2f}", name == router["chosen"])
+        for router in data["routers"]
+        for name, p in router["probabilities"].items()
+    ]
+    evidence = [Bar(name, amount, f"{amount:.3g}") for name, amount in data["leaf_evidence"].items()]
+    return [
+        Panel("closeness to what is known, depth", PURPLE, read),
+        Panel("router probability", GREEN, routes),
+        Panel("evidence of the leaves", ORANGE, evidence, limit=None),
+    ]
 
 
-def _bars(axes: Axes, title: str, bars: list[tuple[str, float, str]], limit: float | None = None) -> None:
-    names, values, colours = zip(*bars, strict=True)
-    places = range(len(names))
-    axes.barh(places, values, color=colours)
-    axes.set_yticks(list(places), [_plain(name) for name in names], fontsize=8)
-    axes.invert_yaxis()
-    axes.set_title(title, fontsize=9)
-    if limit is not None:
-        axes.set_xlim(0, limit)
-
-
-def _plain(text: str) -> str:
-    """Text that is not read as a formula."""
-    return text.replace("$", r"\$")
+def _draw(picture: Picture, left: float, panel: Panel) -> None:
+    picture.text((left, HEAD + 10), panel.title, 12, INK, bold=True, room=PANEL)
+    picture.line((left, HEAD + 18), (left + PANEL, HEAD + 18), LINE)
+    whole = panel.limit or max((bar.value for bar in panel.bars), default=0.0) or 1.0
+    has_choice = any(bar.chosen for bar in panel.bars)
+    for number, bar in enumerate(panel.bars):
+        baseline = HEAD + 36 + number * ROW
+        picture.text((left, baseline), f"◆ {bar.name}" if bar.chosen else bar.name, 12, bold=bar.chosen, room=NAME - 6)
+        fill = panel.colour if bar.chosen or not has_choice else MIST
+        length = (PANEL - NAME - NUMBER) * min(1.0, bar.value / whole)
+        picture.box((left + NAME, baseline - BAR + 1), length, BAR, fill, corner=2)
+        picture.text((left + PANEL, baseline), bar.said, 11, GREY, anchor="end")

@@ -21,12 +21,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nbsr_core._screening import below
-from nbsr_core.dispatch import StackedLinear
-from nbsr_core.exits import Prediction
-from nbsr_core.experts import DEFAULT_EXP_BOUND, ExpertBank, ExpertSpec
-from nbsr_core.network import NBSR
-from nbsr_core.routers import LevelRouters
+from nbsr_core.belief.entropy_tests import below
+from nbsr_core.kernels import StackedLinear, activate
+from nbsr_core.model.experts import ExpertBank
+from nbsr_core.model.network import NBSR
+from nbsr_core.model.routers import LevelRouters
+from nbsr_core.options.specs import DEFAULT_EXP_BOUND, ExpertSpec
+from nbsr_core.trace.exits import Prediction
 
 Places = NDArray[np.int64]
 
@@ -49,38 +50,38 @@ def planned_walk(
     scale: Float[Tensor, " rows"] | None,
     block: int,
 ) -> PlannedPrediction:
-    """What `nbsr_core.walk.stopping_walk` says of each row; no more than `block` of them at a time have a belief."""
+    """What `stopping_walk` says of each row; no more than `block` of them at a time have a belief."""
     at_root = np.zeros(len(h), dtype=np.int64)
-    outcome = Outcome(model, h)
-    walkers = Walkers(np.arange(len(h)), at_root, h, None if scale is None else scale.unsqueeze(1))
-    _walk(model, walkers, None, 0, eta, block, outcome)
-    return outcome.prediction(max_vacuity)
+    stopped = StoppedTokens(model, h)
+    tokens = WalkingTokens(np.arange(len(h)), at_root, h, None if scale is None else scale.unsqueeze(1))
+    _walk(model, tokens, None, 0, eta, block, stopped)
+    return stopped.prediction(max_vacuity)
 
 
 def _walk(
     model: NBSR,
-    walkers: Walkers,
+    tokens: WalkingTokens,
     gathered: Float[Tensor, "b K"] | None,
     level: int,
     eta: float | None,
     block: int,
-    outcome: Outcome,
+    stopped: StoppedTokens,
 ) -> None:
     """From a level down to the next one where somebody may exit, and on from there with those who do not.
 
     `gathered` is the evidence so far, before it is scaled by closeness.
     """
     last = model.graph.depth if eta is None else level + 1
-    path = [walkers.position]
+    path = [tokens.position]
     for routers in list(model.routers)[level:last]:
-        path.append(next_places(routers, walkers.h, path[-1]))
+        path.append(next_places(routers, tokens.h, path[-1]))
     order = np.argsort(path[-1].astype(np.int16), kind="stable")  # a radix sort
-    walkers, path = walkers.only(order), [places[order] for places in path[1:]]
+    tokens, path = tokens.only(order), [places[order] for places in path[1:]]
     if gathered is not None:
         gathered = gathered.index_select(0, torch.from_numpy(order).to(gathered.device))
     for start in range(0, len(order), block):
         part = slice(start, start + block)
-        here, evidence = walkers.part(part), None if gathered is None else gathered[part]
+        here, evidence = tokens.part(part), None if gathered is None else gathered[part]
         for experts, places in zip(list(model.experts)[level:last], path, strict=True):
             found = consult(experts.banks[0], here.h, places[part])
             evidence = found if evidence is None else evidence.add_(found)
@@ -89,15 +90,15 @@ def _walk(
         belief = here.believe(model.prior, evidence)
         shown: Tensor = model.calibration(belief, last)
         unsure = None if eta is None or last == model.graph.depth else ~below(shown, eta)
-        outcome.put(here, shown, last)  # for those who go on, until they come back
+        stopped.put(here, shown, last)  # for those who go on, until they come back
         if unsure is not None and bool(unsure.any()):
             kept = unsure.nonzero().squeeze(1)
             onward = evidence.index_select(0, kept)
-            _walk(model, here.only(kept.cpu().numpy()), onward, last, eta, block, outcome)
+            _walk(model, here.only(kept.cpu().numpy()), onward, last, eta, block, stopped)
 
 
 @dataclass
-class Walkers:
+class WalkingTokens:
     """Rows under way: which they are, where in their level they stand, their oracles, how far their evidence counts."""
 
     row: Places
@@ -105,14 +106,14 @@ class Walkers:
     h: Float[Tensor, "b d"]
     scale: Float[Tensor, "b 1"] | None
 
-    def only(self, kept: Places) -> Walkers:
+    def only(self, kept: Places) -> WalkingTokens:
         """Some of them, or all, in this order."""
         index = torch.from_numpy(kept).to(self.h.device)
         scale = None if self.scale is None else self.scale.index_select(0, index)
-        return Walkers(self.row[kept], self.position[kept], self.h.index_select(0, index), scale)
+        return WalkingTokens(self.row[kept], self.position[kept], self.h.index_select(0, index), scale)
 
-    def part(self, rows: slice) -> Walkers:
-        return Walkers(
+    def part(self, rows: slice) -> WalkingTokens:
+        return WalkingTokens(
             self.row[rows], self.position[rows], self.h[rows], None if self.scale is None else self.scale[rows]
         )
 
@@ -165,13 +166,13 @@ def _runs(places: Places) -> Iterator[tuple[int, int, int]]:
 def _activated(spec: ExpertSpec, z: Float[Tensor, "b K"]) -> Float[Tensor, "b K"]:
     """`spec.activate`, in place for the exponential: fresh memory costs more than the function."""
     if spec.activation != "exp":
-        return spec.activate(z)
+        return activate(spec, z)
     limit = math.log(spec.bound or DEFAULT_EXP_BOUND)
     return z.clamp_(-limit, limit).exp_()
 
 
-class Outcome:
-    """Where every row stopped, filled block by block."""
+class StoppedTokens:
+    """Where every token stopped, filled block by block."""
 
     def __init__(self, model: NBSR, h: Float[Tensor, "rows d"]) -> None:
         self.model = model
@@ -180,15 +181,15 @@ class Outcome:
         self.depth: Places = np.empty(len(h), dtype=np.int64)
         self.node: Places = np.empty(len(h), dtype=np.int64)
 
-    def put(self, walkers: Walkers, alpha: Float[Tensor, "b K"], depth: int) -> None:
+    def put(self, tokens: WalkingTokens, alpha: Float[Tensor, "b K"], depth: int) -> None:
         """These rows stop here. Their belief is normalised in place."""
-        rows = torch.from_numpy(walkers.row).to(alpha.device)
+        rows = torch.from_numpy(tokens.row).to(alpha.device)
         precision, label = alpha.sum(-1), alpha.max(-1).indices
         found = (alpha.div_(precision.unsqueeze(1)), precision, label)
         for whole, part in zip((self.probs, self.precision, self.label), found, strict=True):
             whole.index_copy_(0, rows, part)
-        self.depth[walkers.row] = depth
-        self.node[walkers.row] = walkers.position + self.model.graph.levels[depth].start
+        self.depth[tokens.row] = depth
+        self.node[tokens.row] = tokens.position + self.model.graph.levels[depth].start
 
     def prediction(self, max_vacuity: float | None) -> PlannedPrediction:
         weight, device = float(self.model.prior.sum()), self.probs.device
@@ -209,10 +210,10 @@ class PlannedPrediction(Prediction):
         prior_weight: float,
         max_vacuity: float | None,
     ) -> None:
-        known = {"probs": probs, "precision": precision, "label": label, "vacuity": prior_weight / precision}
-        vars(self).update(known, depth=depth, node=node, prior_weight=prior_weight, max_vacuity=max_vacuity)
-
-    precision: Float[Tensor, " B"]
+        self.probs, self.precision, self.label = probs, precision, label
+        self.depth, self.node, self.vacuity = depth, node, prior_weight / precision
+        self.prior_weight, self.max_vacuity = prior_weight, max_vacuity
+        self._known = probs, label
 
     @cached_property
     def alpha(self) -> Float[Tensor, "B K"]:

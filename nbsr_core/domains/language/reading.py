@@ -19,10 +19,10 @@ from torch import Tensor
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.planned import can_plan, planned_walk
 from nbsr_core.domains.language.transformer import CausalTransformer
-from nbsr_core.exits import Prediction, check_eta, check_max_vacuity
-from nbsr_core.graph import DecisionGraph
-from nbsr_core.network import NBSR, evaluating
-from nbsr_core.walk import is_compiled, stopping_walk
+from nbsr_core.graph.decision_graph import DecisionGraph
+from nbsr_core.model.network import NBSR, evaluating
+from nbsr_core.model.walk import WalkInput, whole_walk
+from nbsr_core.trace.exits import Prediction, check_eta, check_max_vacuity
 
 # Rows that walk together: no more tokens than a batch of samples elsewhere, and beliefs that stay in the cache (4 MB).
 CHUNK_ROWS, CHUNK_BELIEFS = 2048, 2**20
@@ -59,7 +59,7 @@ class TokenNBSR(NBSR):
         closeness: Float[Tensor, " B"] | None = None,
         chunk: int | None = None,
     ) -> Prediction:
-        """As in NBSR, one row a token; `chunk` counts sentences, and follows from the vocabulary unless told."""
+        """As in NBSR, one row per token; `chunk` counts sentences, and follows from the vocabulary by default."""
         if chunk is None and self.plans:
             eta, max_vacuity = check_eta(eta), check_max_vacuity(max_vacuity)
             with evaluating(self):
@@ -77,9 +77,8 @@ class TokenNBSR(NBSR):
         scale: Float[Tensor, " rows"] | None,
     ) -> Prediction:
         """From the oracles on, where the routes follow from them."""
-        if is_compiled(self, h):  # a belief over few words is quickly made
-            return stopping_walk(self, h, None, eta, max_vacuity, scale)
-        return planned_walk(self, h, eta, max_vacuity, scale, self.rows_at_once)
+        found = whole_walk(self, WalkInput(h, None, scale), eta, max_vacuity)  # a belief over few words is quickly made
+        return planned_walk(self, h, eta, max_vacuity, scale, self.rows_at_once) if found is None else found
 
     @property
     def rows_at_once(self) -> int:

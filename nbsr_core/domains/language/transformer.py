@@ -19,7 +19,15 @@ from nbsr_core.errors import InputError
 
 @dataclass(frozen=True)
 class TransformerOptions:
-    """The paper's sizes, and the dropout that goes without saying in its framework."""
+    """The paper's sizes, and the dropout that goes without saying in its framework.
+
+    Attributes:
+        dim: size of a token's embedding, and of the oracle.
+        layers: blocks of attention and feed-forward network.
+        heads: of the attention in each block.
+        feedforward: width of the feed-forward network in each block.
+        dropout: share of values that is dropped while training.
+    """
 
     dim: int = 64
     layers: int = 2

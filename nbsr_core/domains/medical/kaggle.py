@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nbsr_core.domains.base import Split
-from nbsr_core.domains.medical.knowledge import knowledge
+from nbsr_core.domains.medical.knowledge_table import knowledge
 from nbsr_core.errors import InputError
 from nbsr_core.files import MEGABYTE, read_text, user_path
+from nbsr_core.learning.splits import Split
 
 DATASET = "kaushil268/disease-prediction-using-machine-learning"
 FOLDER_VARIABLE = "NBSR_DATA"

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from nbsr_core.domains.base import Split
 from nbsr_core.errors import InputError
+from nbsr_core.learning.splits import Split
 
 
 def stratified(

@@ -15,12 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nbsr_core.domains.base import Split
 from nbsr_core.domains.navigation.rollout import Policy, run_episodes
 from nbsr_core.domains.navigation.world import Maps
 from nbsr_core.errors import InputError
-from nbsr_core.training.batches import TensorBatches, epoch_seed
-from nbsr_core.training.checkpoint import load_checkpoint, save_atomically
+from nbsr_core.learning.batches import TensorBatches, epoch_seed
+from nbsr_core.learning.checkpoint import load_checkpoint, save_atomically
+from nbsr_core.learning.splits import Split
+from nbsr_core.options.conditions import counts_when
+
+WITH_ROUNDS = counts_when("rounds is above 0", lambda dagger: dagger.rounds > 0)
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class DaggerOptions:
     """
 
     rounds: int = 0
-    episodes: int = 1000
-    step_limit: int = 30
+    episodes: int = field(default=1000, metadata=WITH_ROUNDS)
+    step_limit: int = field(default=30, metadata=WITH_ROUNDS)
 
     def __post_init__(self) -> None:
         if self.rounds < 0:

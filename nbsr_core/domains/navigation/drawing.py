@@ -10,12 +10,13 @@ from xml.sax.saxutils import escape
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
+from nbsr_core._extras import extra
 from nbsr_core.domains.navigation.world import REACH, Cell
 
 CELL = 16
+LEAST_SIDE = 320  # pixels of an animation
 COLOURS = {
     Cell.FLOOR: "#ffffff",
     Cell.WALL: "#5b6470",
@@ -59,8 +60,11 @@ def _rgb(colour: str) -> tuple[int, int, int]:
 
 
 def animation(frames: Sequence[NDArray[np.uint8]], milliseconds: int = 350) -> bytes:
-    """A GIF that plays the pictures and rests on the last."""
-    images = [Image.fromarray(frame).quantize(32) for frame in frames]
+    """A GIF that plays the pictures and rests on the last, enlarged by a whole factor where they are small."""
+    with extra("navigation"):
+        from PIL import Image
+    factor = max(1, -(-LEAST_SIDE // min(frames[0].shape[:2])))
+    images = [Image.fromarray(frame.repeat(factor, 0).repeat(factor, 1)).quantize(32) for frame in frames]
     file = BytesIO()
     durations = [milliseconds] * (len(images) - 1) + [4 * milliseconds]
     images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
@@ -79,6 +83,8 @@ def view_pixels(frame: Float[Tensor, "C view view"], *, halted: bool = False) ->
 
 def episode_svg(pictures: Sequence[NDArray[np.uint8]], lines: Sequence[str]) -> str:
     """Pictures side by side, and the words of the episode under them; nothing to fetch, nothing to run."""
+    with extra("navigation"):
+        from PIL import Image
     gap, scale, line_height = 12, 2, 16
     parts, x, deepest = [], gap, 0
     for picture in pictures:

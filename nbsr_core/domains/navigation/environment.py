@@ -1,23 +1,26 @@
 """The grid world as a gymnasium environment: `gymnasium.make("nbsr/TMaze-v0")`, `"nbsr/Obstacles-v0"`.
 
 The same rules that evaluation runs on a thousand maps at once, for one map, so that anybody's agent can walk it.
-Importing `nbsr_core.domains.navigation` registers both.
+Importing `nbsr_core.domains.navigation` registers both where gymnasium is installed; studies do without it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nbsr_core._extras import extra
 from nbsr_core.domains.navigation.drawing import map_pixels
 from nbsr_core.domains.navigation.expert import best_actions, distances
 from nbsr_core.domains.navigation.maps import obstacle_fields, t_mazes, with_aliens
 from nbsr_core.domains.navigation.world import ACTIONS, CHANNELS, VIEW, Maps, look, move
 from nbsr_core.errors import InputError
+
+with extra("navigation"):
+    import gymnasium
 
 STEP_LIMIT = 60
 GOAL_REWARD, STEP_REWARD, BUMP_REWARD, FAILURE_REWARD = 1.0, -0.01, -0.1, -1.0

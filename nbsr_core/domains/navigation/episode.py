@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nbsr_core.domains.base import Splits
 from nbsr_core.domains.domain import Answer, Question
 from nbsr_core.domains.navigation.drawing import animation, episode_svg, map_pixels, view_pixels
 from nbsr_core.domains.navigation.evaluation import keyframe_steps
@@ -18,7 +17,8 @@ from nbsr_core.domains.navigation.rollout import run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationSplits
 from nbsr_core.domains.navigation.world import ACTIONS
 from nbsr_core.errors import InputError
-from nbsr_core.learners import Learner
+from nbsr_core.learning.learners import Learner
+from nbsr_core.learning.splits import Splits
 
 HALT = "halt"
 

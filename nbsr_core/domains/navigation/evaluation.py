@@ -7,24 +7,26 @@ failure like another: whoever halts does not arrive.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from nbsr_core import dirichlet, metrics
-from nbsr_core.domains.base import Splits
+from nbsr_core import metrics
+from nbsr_core.belief import dirichlet
 from nbsr_core.domains.navigation.learners import ClonedNbsr, CloningLearner
-from nbsr_core.domains.navigation.rollout import run_episodes
-from nbsr_core.domains.navigation.tasks import NavigationSplits
+from nbsr_core.domains.navigation.rollout import OF_AN_EPISODE, run_episodes
+from nbsr_core.domains.navigation.tasks import NavigationData, NavigationSplits
 from nbsr_core.errors import InputError
-from nbsr_core.evaluation import Evaluation, EvaluationOptions, routing_agreement
-from nbsr_core.exits import is_vacuous
-from nbsr_core.learners import Learner
-from nbsr_core.trace import BeliefTrace
-from nbsr_core.walk_tables import belief_rows, edge_rows, entropy_rows, usage_rows
+from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, routing_agreement
+from nbsr_core.evaluation.walk_tables import belief_rows, edge_rows, entropy_rows, usage_rows
+from nbsr_core.learning.learners import Learner
+from nbsr_core.learning.splits import Splits
+from nbsr_core.metrics.names import ETA, FAST, PARAMETERS, TEST, TO_THE_END, VALID, FigureName, named, place
+from nbsr_core.trace.belief_trace import BeliefTrace
+from nbsr_core.trace.exits import is_vacuous
 
 Figures = tuple[str, dict[str, float]]  # of a set, by its name
 
@@ -45,16 +47,31 @@ def evaluate(learner: Learner, splits: Splits, options: EvaluationOptions) -> Ev
     if not (isinstance(learner, CloningLearner) and isinstance(splits, NavigationSplits)):
         raise InputError(f"navigation judges policies that were cloned for it, got {type(learner).__name__}")
     evaluation = Evaluation()
-    for name, split in (("test", splits.test), ("valid", splits.valid)):
+    for name, split in ((TEST, splits.test), (VALID, splits.valid)):
         evaluation.add(name, metrics.classification_metrics(*learner.judged(split)))
-    evaluation.metrics["model/parameters"] = float(learner.size)
+    evaluation.metrics[PARAMETERS] = float(learner.size)
     eta = _describe_walks(evaluation, learner, splits, options) if isinstance(learner, ClonedNbsr) else None
-    uses: dict[str, float | None] = {"": None} if not isinstance(learner, ClonedNbsr) else {"": None, "/fast": eta}
+    uses: dict[str, float | None] = {TO_THE_END: None} if eta is None else {TO_THE_END: None, FAST: eta}
     judge = _episode_figures if splits.maps else _keyframe_figures
     for use, threshold in uses.items():
         for name, figures in judge(learner, splits, threshold, options.max_vacuity):
-            evaluation.add(_place(name, use), figures)
+            evaluation.add(place(name, use), figures)
     return evaluation
+
+
+def navigation_figures(data: NavigationData, sets: Sequence[str], learner: Learner) -> set[str]:
+    """Names of all figures that `evaluate` may give."""
+    walks, moves = isinstance(learner, ClonedNbsr), data.task != "keyframes"
+    found = {PARAMETERS}.union(*(named(name, metrics.OF_CLASSIFICATION) for name in (TEST, VALID)))
+    of_steps = (*(OF_AN_EPISODE if moves else ("success", "halts")), *(("mean_depth",) if walks else ()))
+    for use in (TO_THE_END, FAST) if walks else (TO_THE_END,):
+        judged = (TEST, "alien") if moves and use else (TEST, VALID, "alien") if moves else (TEST, VALID)
+        found = found.union(*(named(place(name, use), of_steps) for name in judged))
+        found |= {str(FigureName("halts", name, use)) for name in sets}
+    if walks:
+        found |= named(FAST, ("eta", "exited", *metrics.OF_CLASSIFICATION))
+        found |= named(TEST, ("vacuity", "routing_agreement"))
+    return found
 
 
 def _episode_figures(
@@ -112,23 +129,19 @@ def _describe_walks(
     if options.max_vacuity is None:
         evaluation.warnings.append(HALTING_WARNING)
     if math.isfinite(eta):
-        evaluation.metrics["fast/eta"] = eta
+        evaluation.metrics[ETA] = eta
     stopped = trace.exit(eta)
-    evaluation.add("fast", metrics.classification_metrics(stopped.probs, actions))
-    evaluation.metrics["fast/exited"] = _share(stopped.depth < trace.length)
-    evaluation.metrics["test/vacuity"] = float((trace.prior.sum() / trace.precision[-1]).mean())
-    evaluation.metrics["test/routing_agreement"] = routing_agreement(trace, actions, learner.admissible)
+    figures = metrics.classification_metrics(stopped.probs, actions)
+    evaluation.add(FAST, {**figures, "exited": _share(stopped.depth < trace.length)})
+    vacuity = float((trace.prior.sum() / trace.precision[-1]).mean())
+    agreement = routing_agreement(trace, actions, learner.admissible)
+    evaluation.add(TEST, {"vacuity": vacuity, "routing_agreement": agreement})
     evaluation.tables["frontier"] = list(map(dict, trace.frontier(actions, options.etas).rows()))
     evaluation.tables["belief"] = belief_rows(trace)
     evaluation.tables["entropy"] = entropy_rows({"test": trace})
     evaluation.tables["usage"] = usage_rows(trace)
     evaluation.tables["edges"] = edge_rows(trace)
     return eta
-
-
-def _place(name: str, use: str) -> str:
-    """Where figures go: `test` and `fast`, `valid` and `valid/fast`, `alien` and `alien/fast`."""
-    return "fast" if name == "test" and use else f"{name}{use}"
 
 
 def _share(what: Tensor) -> float:

@@ -11,17 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nbsr_core import metrics
-from nbsr_core.domains.base import Split, Splits
 from nbsr_core.domains.navigation.dagger import DaggerOptions, EpisodeBatches
 from nbsr_core.domains.navigation.rollout import Decision, run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationSplits
 from nbsr_core.domains.navigation.world import VIEW
-from nbsr_core.learners import Execution, TorchLearner
-from nbsr_core.memory import MemoryClassifier, NBSRMem
-from nbsr_core.network import evaluating
-from nbsr_core.objectives import Objective
-from nbsr_core.trace import BeliefTrace
-from nbsr_core.training import Batches, TrainingConfig
+from nbsr_core.learning import Batches, TrainingConfig
+from nbsr_core.learning.learners import NO_WALK, Execution, TorchLearner, ignored_by_walk
+from nbsr_core.learning.objectives import weighted_terms
+from nbsr_core.learning.splits import Split, Splits
+from nbsr_core.model.memory import MemoryClassifier, NBSRMem
+from nbsr_core.model.network import evaluating
+from nbsr_core.options.specs import ObjectiveWeights
+from nbsr_core.trace.belief_trace import BeliefTrace
 
 # Episodes that are looked at together when a whole split is judged.
 CHUNK = 512
@@ -62,7 +63,7 @@ class CloningLearner(TorchLearner):
 
     @torch.no_grad()
     def probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
-        """Class probabilities of every step of every episode at full effort, one row a step."""
+        """Class probabilities of every step of every episode at full effort, one row per step."""
         episodes = as_episodes(x)
         return self._of_split(episodes, torch.ones(episodes.shape[:2], dtype=torch.bool))
 
@@ -98,6 +99,10 @@ class ClonedClassifier(CloningLearner):
         seen = y >= 0
         return {"loss": F.cross_entropy(module(x, seen), y[seen])}
 
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return ("loss",)
+
     def step_probabilities(
         self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
     ) -> Float[Tensor, "steps K"]:
@@ -113,6 +118,10 @@ class ClonedClassifier(CloningLearner):
         action = probs.argmax(-1).cpu()
         return Decision(action, torch.zeros_like(action, dtype=torch.bool), torch.zeros_like(action)), state
 
+    @property
+    def ignores(self) -> dict[str, str]:
+        return super().ignores | NO_WALK
+
 
 class ClonedNbsr(CloningLearner):
     """NBSR with or without memory: the objective at every step; density and calibration are fitted at the end."""
@@ -122,7 +131,7 @@ class ClonedNbsr(CloningLearner):
     def __init__(
         self,
         module: NBSRMem,
-        objective: Objective,
+        objective: ObjectiveWeights,
         admissible: Bool[Tensor, "nodes K"],
         dagger: DaggerOptions,
         *,
@@ -133,7 +142,12 @@ class ClonedNbsr(CloningLearner):
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         seen = y >= 0
-        return self.objective(module(x, seen), y[seen], epoch=epoch, admissible=self.admissible.to(y.device))
+        admissible = self.admissible.to(y.device)
+        return weighted_terms(self.objective, module(x, seen), y[seen], epoch=epoch, admissible=admissible)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return self.objective.terms
 
     @torch.no_grad()
     def finish(self, splits: Splits) -> None:
@@ -157,7 +171,7 @@ class ClonedNbsr(CloningLearner):
 
     @torch.no_grad()
     def trace(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> BeliefTrace:
-        """The walks behind every seen step, one row a step."""
+        """The walks behind every seen step, one row per step."""
         parts = zip(x.split(CHUNK), seen.split(CHUNK), strict=True)
         with evaluating(self.model):
             walks = [self.model(frames.to(self.device), there.to(self.device)).detach() for frames, there in parts]
@@ -174,6 +188,11 @@ class ClonedNbsr(CloningLearner):
         with evaluating(self.model):
             said, state = self.model.step(frames.to(self.device), state, eta=eta, max_vacuity=max_vacuity)
         return Decision(said.label.cpu(), said.abstained.cpu(), said.depth.cpu()), state
+
+    @property
+    def ignores(self) -> dict[str, str]:
+        not_judged = dict.fromkeys(("evaluation.max_nll_loss", "evaluation.audits"), "navigation does not look at it")
+        return super().ignores | ignored_by_walk(self.model.walk) | not_judged
 
 
 def _steps(split: Split) -> tuple[Float[Tensor, "steps C view view"], Int[Tensor, " steps"]]:

@@ -15,15 +15,14 @@ from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.navigation.dagger import DaggerOptions
 from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr
 from nbsr_core.domains.navigation.world import VIEW
-from nbsr_core.domains.tabular import DensityOptions, WalkOptions
+from nbsr_core.domains.tabular import WHERE_ENABLED, DensityOptions, WalkOptions
 from nbsr_core.errors import InputError
-from nbsr_core.experts import ExpertSpec
-from nbsr_core.graph import DecisionGraph
-from nbsr_core.memory import FrameMemory, Judged, MemoryClassifier, NBSRMem
-from nbsr_core.network import NBSR
-from nbsr_core.objectives import Objective
-from nbsr_core.routers import RouterSpec
-from nbsr_core.routing import RoutingMode, check_choice
+from nbsr_core.graph.decision_graph import DecisionGraph
+from nbsr_core.model.experts import ExpertSpec
+from nbsr_core.model.memory import FrameMemory, Judged, MemoryClassifier, NBSRMem
+from nbsr_core.model.network import NBSR
+from nbsr_core.model.routers import RouterSpec
+from nbsr_core.options.specs import ObjectiveWeights, RoutingMode, check_choice
 
 TAXONOMY = {
     "Cruising": {"Straight": ["up"], "Reverse": ["down"]},
@@ -33,7 +32,14 @@ TAXONOMY = {
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """The CNN that looks at one frame: two convolutions and a linear layer, without biases as in the paper."""
+    """The CNN that looks at one frame: two convolutions and a linear layer, without biases as in the paper.
+
+    Attributes:
+        channels: of the two convolutions.
+        features: size of the linear layer's output.
+        bias: whether the layers have biases.
+        layer_norm: LayerNorm on the features.
+    """
 
     channels: tuple[int, int] = (32, 64)
     features: int = 128
@@ -55,24 +61,32 @@ class ClassifierOptions:
 
 @dataclass(frozen=True)
 class RecurrentClassifierOptions(ClassifierOptions):
-    """With a GRU in between."""
+    """With a GRU in between.
+
+    Attributes:
+        memory: size of the GRU's state.
+    """
 
     memory: int = 128
 
 
 @dataclass(frozen=True)
 class FrameDensityOptions(DensityOptions):
-    """The density factor on evidence: how close a frame is to those of the training; `of` says what is compared."""
+    """The density factor on evidence: how close a frame is to those of the training; `of` says what is compared.
 
-    of: Judged = "frame"
+    Attributes:
+        of: the `frame` itself, or the encoder's `features` of it.
+    """
+
+    of: Judged = field(default="frame", metadata=WHERE_ENABLED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("of", self.of, Judged)
 
 
-def _paper_objective() -> Objective:
-    return Objective(concept=0.1, regulariser=0.02, anneal_epochs=10)
+def _paper_objective() -> ObjectiveWeights:
+    return ObjectiveWeights(concept=0.1, regulariser=0.02, anneal_epochs=10)
 
 
 @dataclass(frozen=True)
@@ -84,14 +98,18 @@ class RoutedOptions(WalkOptions):
     router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(), belief="none"))
     routing: RoutingMode = "softmax"
     density: FrameDensityOptions = field(default_factory=FrameDensityOptions)
-    objective: Objective = field(default_factory=_paper_objective)
+    objective: ObjectiveWeights = field(default_factory=_paper_objective)
     calibrate: bool = False
     dagger: DaggerOptions = field(default_factory=DaggerOptions)
 
 
 @dataclass(frozen=True)
 class RoutedMemoryOptions(RoutedOptions):
-    """NBSR-Mem: the same over a GRU's memory."""
+    """NBSR-Mem: the same over a GRU's memory.
+
+    Attributes:
+        memory: size of the GRU's state.
+    """
 
     memory: int = 128
 

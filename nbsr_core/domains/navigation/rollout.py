@@ -15,6 +15,12 @@ from nbsr_core.domains.navigation.world import Maps, look, move
 STEP_LIMIT = 60
 
 
+OF_AN_EPISODE = (
+    *("success", "reached_goal", "wrong_door", "crashes", "halts", "lost"),
+    *("collisions", "steps"),
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Decision:
     """What a policy does next; `depth` is 0 for policies that do not walk."""

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import torch
 
-from nbsr_core.domains.base import Split, Splits
 from nbsr_core.domains.navigation import keyframes, world
 from nbsr_core.domains.navigation.maps import demonstrations, obstacle_fields, t_mazes, with_aliens
 from nbsr_core.domains.navigation.world import ACTIONS, VIEW, Maps
 from nbsr_core.errors import InputError
-from nbsr_core.routing import check_choice
-from nbsr_core.training.batches import epoch_seed
+from nbsr_core.learning.batches import epoch_seed
+from nbsr_core.learning.splits import Split, Splits
+from nbsr_core.options.conditions import counts_when
+from nbsr_core.options.specs import check_choice
 
 Task = Literal["keyframes", "tmaze", "obstacles"]
 ENCOUNTERS: tuple[keyframes.Encounter, ...] = ("overlay", "replacing")
@@ -40,8 +41,12 @@ class NavigationData:
     valid: int = 500
     test: int = 1000
     noise: float = 0.0
-    complex_share: float = 0.7
-    obstacle_share: float = 0.25
+    complex_share: float = field(
+        default=0.7, metadata=counts_when("task is keyframes", lambda data: data.task == "keyframes")
+    )
+    obstacle_share: float = field(
+        default=0.25, metadata=counts_when("task is obstacles", lambda data: data.task == "obstacles")
+    )
     alien: float = 1.0
 
     def __post_init__(self) -> None:

@@ -103,7 +103,7 @@ def places_of(cells: Int[Tensor, "N side side"], kind: Cell) -> Int[Tensor, "N 2
 
 
 def look(maps: Maps, position: Int[Tensor, "N 2"]) -> Float[Tensor, "N C view view"]:
-    """What the agents see: 5x5 cells around them, one channel a feature. Beyond the map is wall."""
+    """What the agents see: 5x5 cells around them, one channel per feature. Beyond the map is wall."""
     padded = F.pad(maps.cells, (REACH,) * 4, value=int(Cell.WALL))
     around = torch.arange(VIEW)
     rows = position[:, 0, None, None] + around[:, None]

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from nbsr_core.domains.triage.data import TriageData, TriageSplits, informativeness, load
-from nbsr_core.domains.triage.domain import Triage
+from typing import TYPE_CHECKING
+
+from nbsr_core._lazy import on_first_use
+
+if TYPE_CHECKING:
+    from nbsr_core.domains.triage.data import TriageData, TriageSplits, informativeness, load
+    from nbsr_core.domains.triage.domain import Triage
 
 __all__ = ["Triage", "TriageData", "TriageSplits", "informativeness", "load"]
+
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "Triage": "domain",
+        "TriageData": "data",
+        "TriageSplits": "data",
+        "informativeness": "data",
+        "load": "data",
+    },
+)

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nbsr_core.acquisition import Panels
 from nbsr_core.domains import medical
 from nbsr_core.domains.medical import MedicalData, MedicalSplits, SymptomProfiles
-from nbsr_core.routing import check_choice
+from nbsr_core.model.acquisition import Panels
+from nbsr_core.options.specs import check_choice
 
 CostSetting = Literal["paper", "decoupled"]
 

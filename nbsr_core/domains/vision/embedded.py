@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits, load_sample_images
 
 from nbsr_core.domains.vision.images import PixelSet
 
@@ -15,6 +14,8 @@ STRIDE = 24  # px between two patches
 
 def digits() -> tuple[PixelSet, PixelSet]:
     """The 1,797 scanned digits of the UCI optical recognition set (8 x 8 px, 17 grey levels), scaled to 32 px."""
+    from sklearn.datasets import load_digits  # slow to import, and only this set needs it
+
     bunch = load_digits()
     grey = torch.from_numpy(bunch.images).float().unsqueeze(1) * (255 / 16)
     large = torch.nn.functional.interpolate(grey, (SIZE, SIZE), mode="bilinear").round().clamp(0, 255)
@@ -33,6 +34,8 @@ def _some(whole: PixelSet, rows: list[int], part: str) -> PixelSet:
 
 def patches() -> PixelSet:
     """Squares of 32 px out of scikit-learn's two sample photographs, a temple and a flower."""
+    from sklearn.datasets import load_sample_images
+
     photographs = load_sample_images()
     pixels, labels = [], []
     for label, photograph in enumerate(photographs.images):

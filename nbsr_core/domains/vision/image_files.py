@@ -22,9 +22,10 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from nbsr_core._extras import extra
 from nbsr_core.domains.vision.images import ImageSet, dealt_out
 from nbsr_core.errors import InputError
-from nbsr_core.files import MEGABYTE, open_file, read_bytes
+from nbsr_core.files import MEGABYTE, open_file, read_bytes, size
 
 FORMATS = {"JPEG": (".jpg", ".jpeg"), "PNG": (".png",), "BMP": (".bmp",), "WEBP": (".webp",), "GIF": (".gif",)}
 SUFFIXES = tuple(suffix for suffixes in FORMATS.values() for suffix in suffixes)
@@ -42,7 +43,7 @@ class FileSet(ImageSet):
     Attributes:
         source: the folder, or the zip.
         files: path of each image inside it.
-        checks: one checksum a file.
+        checks: one checksum per file.
     """
 
     name: str
@@ -78,7 +79,8 @@ class FileSet(ImageSet):
 
 
 def _decoded(content: bytes, size: int, where: str) -> np.ndarray:
-    from PIL import Image
+    with extra("vision"):
+        from PIL import Image
 
     try:
         with warnings.catch_warnings():
@@ -170,10 +172,7 @@ def _check_entry(entry: zipfile.ZipInfo, where: str) -> None:
     if entry.compress_type not in PACKED_HOW:
         raise InputError(f"{where} is packed by a method that is not read here; pack it with plain zip")
     if entry.file_size > LARGEST_FILE:
-        raise InputError(
-            f"{where} would unpack to {entry.file_size / MEGABYTE:,.0f} MB; an image may have "
-            f"{LARGEST_FILE / MEGABYTE:,.0f} MB"
-        )
+        raise InputError(f"{where} would unpack to {size(entry.file_size)}; an image may have {size(LARGEST_FILE)}")
 
 
 def _unpacked(archive: zipfile.ZipFile, file: str, where: str) -> bytes:

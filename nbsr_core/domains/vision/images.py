@@ -19,6 +19,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from nbsr_core._extras import extra
+
 
 class ImageSet(ABC):
     """Labelled images, square and of one size.
@@ -98,7 +100,8 @@ class PixelSet(ImageSet):
 
 def png(picture: UInt8[Tensor, "3 H W"]) -> bytes:
     """A picture as the content of a PNG file."""
-    from PIL import Image
+    with extra("vision"):
+        from PIL import Image
 
     stream = io.BytesIO()
     Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy()).save(stream, "png")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -11,12 +11,30 @@ from torch import Tensor
 
 from nbsr_core import metrics
 from nbsr_core.domains.vision.data import VisionSplits
-from nbsr_core.evaluation import Evaluation, EvaluationOptions
-from nbsr_core.learners import Learner, NbsrLearner
-from nbsr_core.trace import BeliefTrace
-from nbsr_core.walk_tables import entropy_rows, separation_rows
+from nbsr_core.evaluation.abstention import NEVER
+from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
+from nbsr_core.evaluation.walk_tables import entropy_rows, separation_rows
+from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.metrics import names
+from nbsr_core.trace.belief_trace import BeliefTrace
 
 EXIT_SHARE = 0.9
+
+
+def vision_figures(unknown: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
+    """Names of the figures that are added here to those of a classification; `unknown` are the other kinds of sets."""
+    walks = isinstance(learner, NbsrLearner)
+    scores = ["confidence", "precision", "negative_entropy"] if walks else ["confidence"]
+    if isinstance(learner, NbsrLearner) and learner.model.density is not None:
+        scores += [f"{score}_without_density" for score in scores]
+    found = {f"ood/{name}/{kind}_{score}" for name in unknown for kind in ("auroc", "fpr95") for score in scores}
+    if walks:
+        found |= names.named("exit90", ("eta", "exited", "accuracy", "accuracy_loss", "ece"))
+        found |= names.named(names.TEST, ("smallest_leaf_usage", "leaf_agreement"))
+    found |= {f"ood/{name}/{kind}" for name in unknown for kind in ("auroc", "fpr95")}
+    if walks and options.max_vacuity != NEVER:
+        found |= {f"ood/{name}/abstained" for name in unknown}
+    return found
 
 
 def add_leaves(evaluation: Evaluation, learner: NbsrLearner, splits: VisionSplits) -> None:
@@ -24,9 +42,9 @@ def add_leaves(evaluation: Evaluation, learner: NbsrLearner, splits: VisionSplit
     trace, y, graph = learner.trace(splits.test.x), splits.test.y, learner.model.graph
     last = trace.nodes.gather(0, trace.length.unsqueeze(0)).squeeze(0)
     leaves = torch.tensor(graph.is_leaf)
-    evaluation.metrics["test/smallest_leaf_usage"] = float(trace.usage[leaves].min())
+    evaluation.metrics[names.test("smallest_leaf_usage")] = float(trace.usage[leaves].min())
     if learner.admissible is not None:
-        evaluation.metrics["test/leaf_agreement"] = float(learner.admissible[last, y].double().mean())
+        evaluation.metrics[names.test("leaf_agreement")] = float(learner.admissible[last, y].double().mean())
 
 
 def add_early_exit(evaluation: Evaluation, learner: NbsrLearner, splits: VisionSplits) -> None:
@@ -54,16 +72,17 @@ def add_unknown(evaluation: Evaluation, learner: Learner, splits: VisionSplits, 
     sets = {"test": splits.test.x, **splits.ood}
     if not isinstance(learner, NbsrLearner):
         confidence = {name: learner.probabilities(x).max(-1).values.double() for name, x in sets.items()}
-        _add_separation(evaluation, {"confidence": confidence})
+        _add_separation(evaluation, {"confidence": confidence}, "confidence")
         return
     traces = {name: learner.trace(x) for name, x in sets.items()}
-    _add_separation(evaluation, _doubts(traces))
+    _add_separation(evaluation, _doubts(traces), "precision")
     # The histograms of a report show these sets beside the test split too.
     evaluation.tables["entropy"] = entropy_rows(traces)
     evaluation.tables["separation"] = separation_rows(traces)
-    if options.max_vacuity is not None:
+    limit = evaluation.metrics.get(names.test("max_vacuity"))
+    if limit is not None:
         for name in splits.ood:
-            abstained = traces[name].exit(None, options.max_vacuity).abstained
+            abstained = traces[name].exit(None, limit).abstained
             evaluation.metrics[f"ood/{name}/abstained"] = float(abstained.double().mean())
     if learner.model.density is not None:
         with _without_density(learner):
@@ -83,11 +102,15 @@ def _doubts(traces: dict[str, BeliefTrace]) -> dict[str, Scores]:
     }
 
 
-def _add_separation(evaluation: Evaluation, scores: dict[str, Scores]) -> None:
+def _add_separation(evaluation: Evaluation, scores: dict[str, Scores], own: str | None = None) -> None:
+    """AUROC and FPR95 by score; `own` is the doubt that the model itself abstains by, which has the plain names too."""
     for score, by_set in scores.items():
         for name in [name for name in by_set if name != "test"]:
             evaluation.metrics[f"ood/{name}/auroc_{score}"] = metrics.auroc(by_set["test"], by_set[name])
             evaluation.metrics[f"ood/{name}/fpr95_{score}"] = metrics.fpr95(by_set["test"], by_set[name])
+            if score == own:
+                for figure in ("auroc", "fpr95"):
+                    evaluation.metrics[f"ood/{name}/{figure}"] = evaluation.metrics[f"ood/{name}/{figure}_{score}"]
 
 
 @contextmanager

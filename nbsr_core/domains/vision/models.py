@@ -18,13 +18,10 @@ from nbsr_core.domains.vision.data import pixel_names
 from nbsr_core.domains.vision.packed_images import CIFAR10
 from nbsr_core.domains.vision.views import normalised, scaled
 from nbsr_core.errors import InputError
-from nbsr_core.experts import ExpertSpec
-from nbsr_core.graph import DecisionGraph
-from nbsr_core.learners import TRACE_CHUNK, Classifier, NbsrLearner, TorchLearner
-from nbsr_core.network import evaluating
-from nbsr_core.objectives import Objective
-from nbsr_core.routers import RouterSpec
-from nbsr_core.routing import Estimator, RoutingMode
+from nbsr_core.graph.decision_graph import DecisionGraph
+from nbsr_core.learning.learners import NO_WALK, TRACE_CHUNK, Classifier, NbsrLearner, TorchLearner
+from nbsr_core.model.network import evaluating
+from nbsr_core.model.routers import RouterSpec
 
 # Pictures that go through a backbone together where no gradient is wanted: large batches at 224 px fill a machine.
 PICTURES_AT_ONCE = 256
@@ -90,7 +87,11 @@ def body(options: BackboneOptions | None, signature: Signature) -> tuple[nn.Modu
 
 @dataclass(frozen=True)
 class FlatOptions:
-    """The flat baseline: backbone, then one linear layer, or with `hidden` a small network."""
+    """The flat baseline: backbone, then one linear layer, or with `hidden` a small network.
+
+    Attributes:
+        hidden: sizes of layers between backbone and classes.
+    """
 
     backbone: BackboneOptions | None = None
     hidden: tuple[int, ...] = ()
@@ -98,7 +99,14 @@ class FlatOptions:
 
 @dataclass(frozen=True)
 class MixtureOptions:
-    """Sparse mixture of experts as in the paper: softmax gate, the best `top` of `experts`, a load-balancing loss."""
+    """Sparse mixture of experts as in the paper: softmax gate, the best `top` of `experts`, a load-balancing loss.
+
+    Attributes:
+        experts: how many there are.
+        top: how many of them are asked for one picture.
+        hidden: sizes of each expert's layers between backbone and classes.
+        balance: weight of the load-balancing loss.
+    """
 
     backbone: BackboneOptions | None = None
     experts: int = 5
@@ -114,19 +122,12 @@ class MixtureOptions:
 
 
 @dataclass(frozen=True)
-class NbsrOptions:
-    """NBSR over pictures. `experts` is one specification for all experts, or a list with one a level."""
+class NbsrOptions(tabular.WalkOptions):
+    """NBSR over pictures."""
 
+    router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(128,)))
     backbone: BackboneOptions | None = None
     graph: tabular.GraphOptions = field(default_factory=tabular.GraphOptions)
-    experts: ExpertSpec | tuple[ExpertSpec, ...] = field(default_factory=ExpertSpec)
-    router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(128,)))
-    routing: RoutingMode = "gumbel"
-    estimator: Estimator = "sparse"
-    prior_weight: float | None = None
-    density: tabular.DensityOptions = field(default_factory=tabular.DensityOptions)
-    objective: Objective = field(default_factory=Objective)
-    calibrate: bool = True
 
 
 def _head(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
@@ -174,6 +175,14 @@ class MixtureLearner(TorchLearner):
         balance = experts * (chosen.mean(0) * gates.mean(0)).sum()
         nll = F.cross_entropy(logits, y)
         return {"loss": nll + self.balance * balance, "nll": nll, "balance": self.balance * balance}
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return ("loss", "nll", "balance")
+
+    @property
+    def ignores(self) -> dict[str, str]:
+        return super().ignores | NO_WALK
 
     @torch.no_grad()
     def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:

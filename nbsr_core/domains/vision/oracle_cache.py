@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nbsr_core.code.sources import checksum
 from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, weights_hash, width
 from nbsr_core.domains.vision.images import ImageSet
 from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.files import user_path
-from nbsr_core.sources import checksum
-from nbsr_core.training.devices import best_device
+from nbsr_core.learning.devices import best_device
 
 logger = logging.getLogger("nbsr.cache")
 

@@ -121,9 +121,9 @@ def svhn(path: Path) -> PixelSet:
 
 
 def _checked_labels(labels: Sequence[object], rows: int, names: Sequence[str], path: Path) -> list[int]:
-    """One label a picture, each of a class that there is."""
+    """One label per picture, each of a class that there is."""
     if len(labels) != rows or not rows:
-        raise InputError(f"{path}: expected one label a picture, got {len(labels):,} labels and {rows:,} pictures")
+        raise InputError(f"{path}: expected one label per picture, got {len(labels):,} labels and {rows:,} pictures")
     numbers = [label for label in labels if isinstance(label, int) and 0 <= label < len(names)]
     if len(numbers) < rows:
         wrong = next(label for label in labels if not isinstance(label, int) or not 0 <= label < len(names))

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import torch
 
-from nbsr_core.errors import InputError
+from nbsr_core._extras import extra
 
 _declared: list[torch.library.Library] = []
 SCHEMAS = (
@@ -23,16 +23,14 @@ SCHEMAS = (
 
 def torchvision(submodule: str) -> ModuleType:
     """`torchvision.<submodule>`, with or without its compiled operators."""
-    try:
+    with extra("vision"):
         try:
             return importlib.import_module(f"torchvision.{submodule}")
         except RuntimeError as error:
             if "torchvision::" not in str(error) or _declared:
                 raise
-            library = torch.library.Library("torchvision", "DEF")
-            for schema in SCHEMAS:
-                library.define(schema)
-            _declared.append(library)
-            return importlib.import_module(f"torchvision.{submodule}")
-    except ModuleNotFoundError:
-        raise InputError("this needs torchvision, which is not installed: pip install 'nbsr[vision]'") from None
+        library = torch.library.Library("torchvision", "DEF")
+        for schema in SCHEMAS:
+            library.define(schema)
+        _declared.append(library)
+        return importlib.import_module(f"torchvision.{submodule}")

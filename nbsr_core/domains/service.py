@@ -1,0 +1,156 @@
+"""How a trained model is asked from outside: one row per question, one row per answer, all columns by name.
+
+A model that is handed on is used by people who know neither tensors nor our splits. A `Service` says which columns it
+wants and which it answers with, so that the same words stand in a signature, in an error and in the answer itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nbsr_core.errors import InputError
+from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.trace.exits import Prediction
+
+Kind = Literal["number", "text", "truth"]
+Values = Any  # a column of an answer: a numpy array, one value for each row
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a question or of an answer; one that is not required may be left out, or be empty in some rows."""
+
+    name: str
+    kind: Kind = "number"
+    required: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """What was asked, checked and in order.
+
+    Attributes:
+        numbers: the columns of numbers, in the order of the service's; NaN where one that is not required is empty.
+        texts: the columns of text by name.
+        eta: exit threshold; None walks to the end.
+        max_vacuity: vacuity above which the model abstains; None never does.
+    """
+
+    numbers: Float[Tensor, "N F"]
+    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    eta: float | None = None
+    max_vacuity: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """What a model says of each row; depth and vacuity are NaN for models that do not walk, which never abstain.
+
+    Attributes:
+        extra: further columns by name, as `Service.extra` lists them.
+    """
+
+    probs: Float[Tensor, "N K"]
+    depth: Float[Tensor, " N"]
+    vacuity: Float[Tensor, " N"]
+    abstained: Bool[Tensor, " N"]
+    extra: Mapping[str, Values] = field(default_factory=dict)
+
+    @staticmethod
+    def of_walk(prediction: Prediction) -> Said:
+        return Said(prediction.probs, prediction.depth.double(), prediction.vacuity.double(), prediction.abstained)
+
+    @staticmethod
+    def of_softmax(probs: Float[Tensor, "N K"]) -> Said:
+        unknown = torch.full((len(probs),), torch.nan, dtype=torch.float64)
+        return Said(probs, unknown, unknown, torch.zeros(len(probs), dtype=torch.bool))
+
+    @staticmethod
+    def concat(parts: Sequence[Said]) -> Said:
+        """Answers to one batch after another as one."""
+
+        def joined(name: str) -> Tensor:
+            return torch.cat([getattr(part, name) for part in parts])
+
+        extra = {name: np.concatenate([part.extra[name] for part in parts]) for name in parts[0].extra}
+        return Said(joined("probs"), joined("depth"), joined("vacuity"), joined("abstained"), extra)
+
+    def rows(self, index: Int[Tensor, " n"]) -> Said:
+        """Some of the rows, in this order."""
+        extra = {name: values[index.cpu().numpy()] for name, values in self.extra.items()}
+        return Said(self.probs[index], self.depth[index], self.vacuity[index], self.abstained[index], extra)
+
+
+class Service:
+    """One column per feature: what most domains need. Domains whose models read something else have one of their own.
+
+    Args:
+        learner: the trained model.
+        class_names: what it tells apart.
+        feature_names: of the data that it was trained on.
+    """
+
+    extra: Sequence[Column] = ()
+
+    def __init__(self, learner: Learner, class_names: Sequence[str], feature_names: Sequence[str]) -> None:
+        self.learner, self.class_names, self.feature_names = learner, tuple(class_names), tuple(feature_names)
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        """What may be asked; numbers are given to `say` in this order."""
+        return tuple(map(Column, self.feature_names))
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        """The columns of an answer: what it is, how sure, how many experts were asked, whether it is a guess."""
+        return (
+            Column("label", "text"),
+            *map(Column, ("confidence", "depth", "vacuity")),
+            Column("abstained", "truth"),
+            *self.extra,
+            *(Column(f"p({name})") for name in self.class_names),
+        )
+
+    def example(self) -> dict[str, Any]:
+        """A question that makes sense to the model; zeros, since real rows may not be for everybody's eyes."""
+        return {column.name: 0.0 for column in self.inputs if column.required}
+
+    def say(self, asked: Questions) -> Said:
+        """The answers, for one row or more."""
+        if isinstance(self.learner, NbsrLearner):
+            return Said.of_walk(self.learner.model.predict(asked.numbers, eta=asked.eta, max_vacuity=asked.max_vacuity))
+        return Said.of_softmax(self.learner.probabilities(asked.numbers))
+
+    def answer(self, asked: Questions) -> dict[str, Values]:
+        """The columns of `outputs`, each with a value for every row."""
+        if len(asked) == 0:
+            empty = {"text": object, "truth": bool, "number": np.float64}
+            return {column.name: np.empty(0, dtype=empty[column.kind]) for column in self.outputs}
+        said = self.say(asked)
+        if said.probs.shape != (len(asked), len(self.class_names)):
+            raise InputError(
+                f"the model gave probabilities of shape {list(said.probs.shape)} for {len(asked)} rows and "
+                f"{len(self.class_names)} classes; its domain needs a service of its own (Domain.service)"
+            )
+        probs = said.probs.double().cpu()
+        confidence, label = probs.max(1)
+        found = {
+            "label": np.array(self.class_names, dtype=object)[label.numpy()],
+            "confidence": confidence.numpy(),
+            "depth": said.depth.cpu().numpy(),
+            "vacuity": said.vacuity.cpu().numpy(),
+            "abstained": said.abstained.cpu().numpy(),
+            **said.extra,
+            **{f"p({name})": column for name, column in zip(self.class_names, probs.numpy().T, strict=True)},
+        }
+        return {column.name: found[column.name] for column in self.outputs}

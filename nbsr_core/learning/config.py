@@ -1,0 +1,111 @@
+"""How to train: every setting of the loop in one place, checked when it is made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from nbsr_core.errors import InputError
+from nbsr_core.options.conditions import counts_when
+from nbsr_core.options.specs import TemperatureSchedule, check_choice
+
+OptimizerName = Literal["adam", "adamw"]
+SchedulerName = Literal["none", "step", "plateau"]
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How to train.
+
+    Attributes:
+        epochs: passes over the training split.
+        batch_size: samples of one step, for whoever makes the batches.
+        learning_rate: of the optimizer; the scheduler multiplies it.
+        optimizer: `adamw` decouples the weight decay from the gradient.
+        weight_decay: on the backbone only unless `decay_everything`, and on everything where a model has no backbone;
+            decoupled with `adamw`, coupled L2 with `adam`.
+        decay_everything: routers and experts are decayed too.
+        clip_norm: largest norm of the whole gradient, or None.
+        scheduler: `step` multiplies the rate by `factor` every `step_size` epochs; `plateau` does so after `patience`
+            epochs without a better `watch`.
+        step_size: epochs between two steps of the rate.
+        factor: what the rate is multiplied by at each step.
+        patience: epochs without a better `watch` after which the rate falls.
+        frozen_share: share of the epochs in which the backbone is frozen (two-stage training); afterwards everything
+            is trained at `finetune_scale` times the rate.
+        finetune_scale: what the rate is multiplied by when the backbone is no longer frozen.
+        watch: figure that early stopping and `plateau` follow, lower is better: one of the validation, or a term of
+            the training loss where the validation has none of that name.
+        stop_patience: stop after so many epochs without a better `watch` (not before fine-tuning has had them), and
+            go back to the best weights; None never does either.
+        mixed_precision: bfloat16 autocast where there is a GPU.
+        compile: torch.compile of the backbone where there is a GPU.
+        temperature: that of the routers by epoch.
+    """
+
+    epochs: int = 40
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    optimizer: OptimizerName = "adam"
+    weight_decay: float = 0.0
+    decay_everything: bool = field(
+        default=False, metadata=counts_when("weight_decay is above 0", lambda training: training.weight_decay > 0)
+    )
+    clip_norm: float | None = None
+    scheduler: SchedulerName = "none"
+    step_size: int = field(
+        default=45, metadata=counts_when("scheduler is step", lambda training: training.scheduler == "step")
+    )
+    factor: float = field(
+        default=0.5,
+        metadata=counts_when("scheduler is step or plateau", lambda training: training.scheduler != "none"),
+    )
+    patience: int = field(
+        default=10, metadata=counts_when("scheduler is plateau", lambda training: training.scheduler == "plateau")
+    )
+    frozen_share: float = 0.0
+    finetune_scale: float = field(
+        default=0.1,
+        metadata=counts_when(
+            "frozen_share leaves epochs before and after it",
+            lambda training: 0 < training.frozen_epochs < training.epochs,
+        ),
+    )
+    watch: str = field(
+        default="loss",
+        metadata=counts_when(
+            "scheduler is plateau or stop_patience is set",
+            lambda training: training.scheduler == "plateau" or training.stop_patience is not None,
+        ),
+    )
+    stop_patience: int | None = None
+    mixed_precision: bool = False
+    compile: bool = False
+    temperature: TemperatureSchedule = field(default_factory=TemperatureSchedule)
+
+    def __post_init__(self) -> None:
+        check_choice("optimizer", self.optimizer, OptimizerName)
+        check_choice("scheduler", self.scheduler, SchedulerName)
+        clip, stop = self.clip_norm, self.stop_patience
+        rules: dict[str, tuple[bool, str]] = {
+            "epochs": (self.epochs >= 1, "at least 1"),
+            "batch_size": (self.batch_size >= 1, "at least 1"),
+            "learning_rate": (math.isfinite(self.learning_rate) and self.learning_rate > 0, "a finite number > 0"),
+            "weight_decay": (math.isfinite(self.weight_decay) and self.weight_decay >= 0, "a finite number >= 0"),
+            "clip_norm": (clip is None or (math.isfinite(clip) and clip > 0), "a finite number > 0 or None"),
+            "step_size": (self.step_size >= 1, "at least 1"),
+            "factor": (0 < self.factor < 1, "in (0, 1)"),
+            "patience": (self.patience >= 0, "at least 0"),
+            "frozen_share": (0 <= self.frozen_share <= 1, "in [0, 1]"),
+            "finetune_scale": (0 < self.finetune_scale <= 1, "in (0, 1]"),
+            "stop_patience": (stop is None or stop >= 1, "at least 1 or None"),
+        }
+        for name, (holds, allowed) in rules.items():
+            if not holds:
+                raise InputError(f"training.{name} must be {allowed}, got {getattr(self, name)!r}")
+
+    @property
+    def frozen_epochs(self) -> int:
+        """Epochs of the first stage, in which the backbone stands still."""
+        return round(self.frozen_share * self.epochs)

@@ -1,0 +1,398 @@
+"""A learner is a model together with how it is fitted: the one shape in which NBSR and its baselines meet a study.
+
+Whatever the model, a study trains it, watches its epochs, asks it for probabilities and stores it, all in the same way.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nbsr_core import metrics
+from nbsr_core._extras import extra, needs
+from nbsr_core.learning import Batches, EpochRecord, TensorBatches, Trainer, TrainingConfig
+from nbsr_core.learning.objectives import weighted_terms
+from nbsr_core.learning.splits import Split, Splits
+from nbsr_core.metrics.names import TRAIN, VALID, named
+from nbsr_core.model.network import NBSR, evaluating
+from nbsr_core.model.preprocessing import Standardise
+from nbsr_core.options.specs import Family as Family
+from nbsr_core.options.specs import ObjectiveWeights
+from nbsr_core.trace.belief_trace import BeliefTrace
+
+Wrap = Callable[[nn.Module], nn.Module]
+
+# What is known of a model that has no walk, see `Learner.ignores`.
+OF_WALKS = ("eta", "max_accuracy_loss", "max_nll_loss", "etas", "audits")
+NO_WALK = dict.fromkeys((f"evaluation.{name}" for name in OF_WALKS), "it is about walks, and the model has none")
+
+# Rows that are walked together when a whole split is traced.
+TRACE_CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where and how a training runs; none of it changes what is learned, beyond the order of sums.
+
+    Attributes:
+        device: torch device.
+        checkpoint: file to save to at the end of epochs and to go on from, or None.
+        checkpoint_seconds: how long to train before the next save; 0 saves after each epoch.
+        shard: (rank, world): this process's share of each batch.
+        wrap: makes a module run on several workers at once (DDP), or None.
+    """
+
+    device: str = "cpu"
+    checkpoint: Path | None = None
+    checkpoint_seconds: float = 0.0
+    shard: tuple[int, int] = (0, 1)
+    wrap: Wrap | None = None
+
+
+class Learner(ABC):
+    """Something that can be trained on splits and asked for probabilities."""
+
+    family: ClassVar[Family]
+    packages: ClassVar[tuple[str, ...]] = ()
+    """What must be installed to use it, beside what this library always needs."""
+
+    @abstractmethod
+    def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
+        """Train, yielding a record per epoch."""
+
+    @abstractmethod
+    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        """Class probabilities at full effort."""
+
+    def labels(self, y: Tensor) -> Tensor:
+        """The labels in the order of the rows of `probabilities`: one a sample, unless samples are whole sequences."""
+        return y
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Everything learned, as tensors and plain values."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of learned parameters."""
+
+    @property
+    def epoch_figures(self) -> set[str] | None:
+        """Names of the figures that each epoch reports, `*` for any; None, the default, if nobody knows them before."""
+        return None
+
+    @property
+    def ignores(self) -> dict[str, str]:
+        """Options that make no difference to this model as it is built: dotted key, and why; none are known by default.
+
+        `training...` and `evaluation...` are those of the study. What follows from the options alone is said beside
+        them, see `nbsr_core.options.conditions`.
+        """
+        return {}
+
+
+class TorchLearner(Learner):
+    """A module trained by gradient descent; subclasses say what its loss is."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    @abstractmethod
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+        """The terms of the loss; `module` is the learner's own, or a wrapping of it."""
+
+    def batches(self, splits: Splits, config: TrainingConfig, execution: Execution) -> Batches:
+        """Where training data comes from: the training split, unless a learner gathers more as it goes."""
+        return TensorBatches(splits.train.x, splits.train.y, config.batch_size, splits.augment)
+
+    def finish(self, splits: Splits) -> None:
+        """What is fitted after the last epoch, on data the gradient never saw."""
+
+    def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
+        batches = self.batches(splits, config, execution)
+        share = ShardedBatches(batches, *execution.shard) if execution.shard[1] > 1 else None
+        for step in self.module.modules():
+            if isinstance(step, Standardise):
+                step.fit(splits.train.x)
+        module = self.module.to(execution.device)
+        runner = module if execution.wrap is None else execution.wrap(module)
+
+        def loss(_: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+            return self.loss(runner, x, y, epoch)
+
+        trainer = Trainer(
+            module,
+            loss if share is None else lambda *given: share.weigh(loss(*given)),
+            batches if share is None else share,
+            config,
+            validation=lambda _: self._figures(splits.valid),
+            seed=seed,
+            device=execution.device,
+        )
+        if execution.checkpoint is not None and execution.checkpoint.exists():
+            trainer.resume(execution.checkpoint)
+        saved = time.monotonic()
+        for record in trainer.run():
+            due = time.monotonic() - saved >= execution.checkpoint_seconds
+            if due and execution.checkpoint is not None and execution.shard[0] == 0:
+                trainer.save(execution.checkpoint)
+                saved = time.monotonic()
+            # Workers go in step and each counts its own share of the samples.
+            yield replace(record, samples_per_second=record.samples_per_second * execution.shard[1])
+        self.finish(splits)
+
+    def _figures(self, split: Split) -> dict[str, float]:
+        probs, y = self.probabilities(split.x), self.labels(split.y)
+        return {"nll": metrics.nll(probs, y), "accuracy": metrics.accuracy(probs, y)}
+
+    def state(self) -> dict[str, Any]:
+        return self.module.state_dict()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state)
+        self.module.eval()
+
+    @property
+    def size(self) -> int:
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of the terms of the loss; any by default."""
+        return ("*",)
+
+    @property
+    def epoch_figures(self) -> set[str] | None:
+        beside = ("learning_rate", "temperature", "samples_per_second")
+        return named(VALID, ("nll", "accuracy")) | named(TRAIN, (*self.terms, *beside))
+
+    @property
+    def ignores(self) -> dict[str, str]:
+        found = {}
+        if not hasattr(self.module, "set_temperature"):
+            found["training.temperature"] = "the model has no routers"
+        if not isinstance(getattr(self.module, "backbone", None), nn.Module):
+            found |= dict.fromkeys(("training.compile", "training.decay_everything"), "the model has no backbone")
+        return found
+
+
+class Classifier(TorchLearner):
+    """A module that gives logits, trained with cross-entropy: the flat baselines."""
+
+    family = "baseline"
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+        return {"loss": F.cross_entropy(module(x), self.labels(y))}
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return ("loss",)
+
+    @torch.no_grad()
+    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        with evaluating(self.module):
+            device = next(self.module.parameters()).device
+            return torch.cat([self.module(part.to(device)).softmax(-1).cpu() for part in x.split(TRACE_CHUNK)])
+
+    @property
+    def ignores(self) -> dict[str, str]:
+        return super().ignores | NO_WALK
+
+
+class NbsrLearner(TorchLearner):
+    """NBSR with its objective; density and calibration are fitted after the last epoch.
+
+    Args:
+        module: the network.
+        objective: what it is trained for.
+        admissible: which nodes own which class, for the concept loss.
+        calibrate: fit one temperature per depth on the validation split.
+    """
+
+    family = "nbsr"
+
+    def __init__(
+        self,
+        module: NBSR,
+        objective: ObjectiveWeights,
+        admissible: Bool[Tensor, "nodes K"] | None = None,
+        calibrate: bool = True,
+    ) -> None:
+        super().__init__(module)
+        self.model, self.objective, self.admissible, self.calibrate = module, objective, admissible, calibrate
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+        admissible = None if self.admissible is None else self.admissible.to(y.device)
+        return weighted_terms(self.objective, module(x), self.labels(y), epoch=epoch, admissible=admissible)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return self.objective.terms
+
+    @torch.no_grad()
+    def finish(self, splits: Splits) -> None:
+        if self.model.density is not None:
+            self.fit_density(splits)
+        if self.calibrate:
+            self.model.calibration.reset()
+            self.model.calibrate(self.trace(splits.valid.x), self.labels(splits.valid.y))
+
+    def fit_density(self, splits: Splits) -> None:
+        """The density factor from the training oracles, its threshold from the validation split's."""
+        oracle = self._oracle(splits.train.x)
+        labels = self.labels(splits.train.y).to(oracle.device)
+        self.model.fit_density(oracle, labels, fresh=self._oracle(splits.valid.x))
+
+    def _oracle(self, x: Tensor) -> Float[Tensor, "N d"]:
+        with evaluating(self.model):
+            device = self.model.prior.device
+            return torch.cat([self.model.oracle(part.to(device)) for part in x.split(TRACE_CHUNK)])
+
+    @torch.no_grad()
+    def trace(self, x: Tensor) -> BeliefTrace:
+        """The walk of a whole split, as the model would walk it in use."""
+        with evaluating(self.model):
+            device = self.model.prior.device
+            return BeliefTrace.concat([self.model(part.to(device)).detach() for part in x.split(TRACE_CHUNK)])
+
+    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        return self.trace(x).probabilities().cpu()
+
+    @property
+    def ignores(self) -> dict[str, str]:
+        return super().ignores | ignored_by_walk(self.model)
+
+
+def ignored_by_walk(walk: NBSR) -> dict[str, str]:
+    """Options that make no difference on the graph of a walk, see `Learner.ignores`."""
+    graph, found = walk.graph, dict[str, str]()
+    if all(len(node.children) < 2 for node in graph.nodes):
+        objectives = ("objective.cost", "objective.concept", "objective.balance")
+        names = ("router", "routing", "estimator", *objectives, "training.temperature")
+        found |= dict.fromkeys(names, "no node of the graph has a choice between children")
+    elif walk.routing == "argmax":
+        why = "routing: argmax neither samples nor passes on a gradient"
+        found |= dict.fromkeys(("objective.cost", "training.temperature"), why)
+    elif all(len({graph.nodes[child].cost for child in node.children}) < 2 for node in graph.nodes):
+        found["objective.cost"] = "the children of every node cost the same"
+    if graph.depth < 2:
+        found["objective.every_depth"] = "the graph has one level only"
+    return found
+
+
+@dataclass
+class ShardedBatches:
+    """Every `world`-th row of each batch: the workers of one training see what one worker alone would have seen.
+
+    Shares may be unequal, and DDP takes the plain mean of the workers' gradients; so each counts by its rows. Where a
+    batch has fewer rows than there are workers, those without one take the first, which then counts nothing.
+
+    Attributes:
+        weight: of the share that was given last, `rows * world / rows of the batch`.
+    """
+
+    whole: Batches
+    rank: int
+    world: int
+    weight: float = 1.0
+
+    def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in self.whole.epoch(seed, epoch):
+            share = slice(self.rank, None, self.world)
+            self.weight = len(y[share]) * self.world / len(y)
+            yield (x[share], y[share]) if self.weight else (x[:1], y[:1])
+
+    def weigh(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The terms of a loss over the share that was given last; its gradient counts by the share's weight."""
+        loss = terms["loss"]
+        return {**terms, "loss": loss.detach() + (loss - loss.detach()) * self.weight}
+
+
+class BoostedTrees(Learner):
+    """Gradient-boosted trees (XGBoost), the tabular baseline."""
+
+    family = "baseline"
+    packages = ("xgboost",)
+
+    def __init__(self, num_classes: int, **parameters: Any) -> None:
+        needs("xgboost", "trees")
+        self.num_classes, self.parameters = num_classes, parameters
+        self.booster: Any = None
+
+    def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
+        from time import perf_counter
+
+        with extra("trees"):
+            import xgboost
+
+        began = perf_counter()
+        threads = torch.get_num_threads()
+        model = xgboost.XGBClassifier(
+            objective="multi:softprob",
+            num_class=self.num_classes,  # XGBoost itself says so from three classes on
+            eval_metric="mlogloss",
+            random_state=seed,
+            n_jobs=threads,
+            **self.parameters,
+        )
+        x = splits.train.x
+        if splits.augment is not None:
+            x = splits.augment(x, torch.Generator().manual_seed(seed))
+        model.fit(x.numpy(), splits.train.y.numpy())
+        self.booster = model.get_booster()
+        seconds = perf_counter() - began
+        loss = metrics.nll(self.probabilities(splits.train.x), splits.train.y)
+        valid = self.probabilities(splits.valid.x)
+        figures = {"nll": metrics.nll(valid, splits.valid.y), "accuracy": metrics.accuracy(valid, splits.valid.y)}
+        yield EpochRecord(0, {"loss": loss}, figures, 0.0, 0.0, seconds, len(x) / seconds)
+
+    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        with extra("trees"):
+            import xgboost
+
+        probs = self.booster.predict(xgboost.DMatrix(x.numpy()))
+        probs = np.asarray(probs, dtype=np.float64)
+        return torch.from_numpy(probs / probs.sum(1, keepdims=True))
+
+    @property
+    def epoch_figures(self) -> set[str] | None:
+        return named(VALID, ("nll", "accuracy")) | named(TRAIN, ("loss",))
+
+    @property
+    def ignores(self) -> dict[str, str]:
+        return {"training": "boosted trees are fitted by options of their own", **NO_WALK}
+
+    def importance(self, num_features: int) -> Float[Tensor, " {num_features}"]:
+        """Share of each feature in the mean gain of the splits on it, over the whole training set: XGBoost's own."""
+        gain = torch.zeros(num_features, dtype=torch.float64)
+        for name, value in self.booster.get_score(importance_type="gain").items():
+            gain[int(name.removeprefix("f"))] = value
+        return gain / gain.sum().clamp_min(torch.finfo(gain.dtype).tiny)
+
+    def state(self) -> dict[str, Any]:
+        return {"booster": torch.frombuffer(bytearray(self.booster.save_raw("ubj")), dtype=torch.uint8)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        with extra("trees"):
+            import xgboost
+
+        self.booster = xgboost.Booster(model_file=bytearray(state["booster"].numpy().tobytes()))
+
+    @property
+    def size(self) -> int:
+        return int(self.booster.trees_to_dataframe().shape[0])

@@ -1,0 +1,235 @@
+"""The walk itself, three times: to be differentiated, to stop early, and along every path at once.
+
+All three move a batch level by level. The first two go through the same kernels (`nbsr_core.kernels`), so that they
+agree.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nbsr_core.belief import dirichlet
+from nbsr_core.belief.entropy_tests import below
+from nbsr_core.kernels import backend_for
+from nbsr_core.options.specs import RoutingMode
+from nbsr_core.trace.belief_trace import BeliefTrace, Step
+from nbsr_core.trace.exits import Prediction, Stop, conclude
+
+if TYPE_CHECKING:
+    from nbsr_core.model.network import NBSR
+
+
+def tracing_walk(
+    model: NBSR,
+    h: Float[Tensor, "B d"],
+    side: Float[Tensor, "B s"] | None,
+    mode: RoutingMode,
+    tau: float,
+    eta: float | None,
+    scale: Float[Tensor, " B"] | None,
+) -> BeliefTrace:
+    """Full-depth walk that keeps every belief, node and route, with gradients; evidence is multiplied by `scale`."""
+    batch, prior = h.shape[0], model.prior.to(h.dtype)
+    alpha, node = prior.expand(batch, -1), torch.zeros(batch, dtype=torch.int64, device=h.device)
+    beliefs, steps = [alpha], []
+    position = node
+    row: Tensor | None = None  # who still walks; None for everybody
+    walking: Tensor | None = None
+    for depth, level in enumerate(model.levels, start=1):
+        belief = prior.unsqueeze(0) if depth == 1 else alpha if row is None else alpha.index_select(0, row)
+        siblings = partial(_sibling_evidence, model, depth - 1) if model.estimator == "counterfactual" else None
+        found = backend_for(h, levels=[level]).level(
+            level, h, belief, side, position, mode=mode, tau=tau, siblings=siblings
+        )
+        position, routes, evidence = found.position, found.routes, found.evidence
+        if scale is not None:
+            evidence = evidence * (scale if row is None else scale.index_select(0, row)).unsqueeze(1)
+        evidence = _spread(evidence, row, batch)
+        alpha = alpha + evidence
+        here = position + level.first_node
+        node = here if row is None else node.index_copy(0, row, here)
+        beliefs.append(alpha)
+        relaxed = None if routes.relaxed is None else _spread(routes.relaxed, row, batch)
+        logits, choice = _spread(routes.logits, row, batch), _spread(routes.choice, row, batch)
+        steps.append(Step(node, evidence, logits, choice, relaxed, walking))
+        if depth == model.graph.depth:
+            break
+        shown = None
+        if eta is not None:
+            here = alpha.detach() if row is None else alpha.detach().index_select(0, row)
+            shown = _presented(model, here, depth)
+        staying = _staying(model, depth, position, shown, eta)
+        if staying is not None and not bool(staying.all()):
+            kept = staying.nonzero().squeeze(1)
+            row = kept if row is None else row.index_select(0, kept)
+            h, position = h.index_select(0, kept), position.index_select(0, kept)
+            side = None if side is None else side.index_select(0, kept)
+            walking = torch.zeros(batch, dtype=torch.bool, device=h.device).index_fill(0, row, True)
+    temperature = model.calibration.temperature.clone() if _calibrates(model) else None
+    return BeliefTrace(model.graph, prior, tuple(beliefs), tuple(steps), scale, temperature)
+
+
+def _spread(part: Tensor, row: Int[Tensor, " b"] | None, batch: int) -> Tensor:
+    """The walkers' values in the order of the batch, 0 for those who have left."""
+    return part if row is None else part.new_zeros(batch, *part.shape[1:]).index_copy(0, row, part)
+
+
+@torch.no_grad()
+def _sibling_evidence(
+    model: NBSR, level: int, h: Float[Tensor, "b d"], parent: Int[Tensor, " b"]
+) -> Float[Tensor, "b children K"]:
+    """What every child of each walker's parent would have said; 0 where a parent has fewer children."""
+    experts, routers = model.experts[level], model.routers[level]
+    children = routers.child_position.view(-1, routers.num_children).index_select(0, parent)
+    columns = []
+    for child in children.unbind(1):
+        there = (child >= 0).nonzero().squeeze(1)
+        evidence = experts(h.index_select(0, there), child.index_select(0, there))
+        columns.append(evidence.new_zeros(len(child), model.num_classes).index_copy_(0, there, evidence))
+    return torch.stack(columns, dim=1)
+
+
+class WalkInput(NamedTuple):
+    """What rows walk with: their oracles, their side information, and the factor on their evidence."""
+
+    h: Float[Tensor, "b d"]
+    side: Float[Tensor, "b s"] | None
+    scale: Float[Tensor, " b"] | None
+
+    def only(self, kept: Int[Tensor, " some"]) -> WalkInput:
+        h, side, scale = (None if x is None else x.index_select(0, kept) for x in self)
+        assert h is not None
+        return WalkInput(h, side, scale)
+
+
+def stopping_walk(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: float | None) -> Prediction:
+    """Walk that stops: samples below eta leave the batch. Entropy is computed only where an exit is possible."""
+    found = whole_walk(model, rows, eta, max_vacuity)
+    return level_by_level(model, rows, eta, max_vacuity) if found is None else found
+
+
+def whole_walk(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: float | None) -> Prediction | None:
+    """`stopping_walk` in one call, where a backend can do that for these rows; else None."""
+    if torch.is_grad_enabled():
+        return None
+    temperature = model.calibration.temperature if _calibrates(model) else None
+    found = backend_for(rows.h, levels=model.levels).walk(
+        model.levels, *rows, model.prior.to(rows.h.dtype), model.router_spec, eta, temperature
+    )
+    if found is None:
+        return None
+    alpha, depth, node, probs, label = found.alpha, found.depth, found.node, found.probs, found.label
+    if found.unclear is not None and eta is not None:
+        unclear = found.unclear.nonzero().squeeze(1)
+        is_below = dirichlet.entropy(alpha.index_select(0, unclear), validate_args=False) < eta
+        going_on = unclear[~is_below]  # the others have stopped where they should
+        if len(going_on):
+            exact = level_by_level(model, rows.only(going_on), eta, max_vacuity)
+            parts = (exact.alpha, exact.depth, exact.node, exact.probs, exact.label)
+            for whole, part in zip((alpha, depth, node, probs, label), parts, strict=True):
+                whole.index_copy_(0, going_on, part)
+    return Prediction(alpha, depth, node, float(model.prior.sum()), max_vacuity, (probs, label))
+
+
+def level_by_level(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: float | None) -> Prediction:
+    """`stopping_walk`, one level after the other."""
+    h, side, scale = rows
+    alpha, position = model.prior.to(h.dtype).unsqueeze(0), h.new_zeros(h.shape[0], dtype=torch.int64)
+    row: Tensor | None = None  # who still walks; None for everybody
+    stops: list[Stop] = []
+    for depth, level in enumerate(model.levels, start=1):
+        found = backend_for(h, levels=[level]).level(level, h, alpha, side, position, mode="argmax", tau=1.0)
+        position, evidence = found.position, found.evidence
+        if scale is not None:
+            evidence *= scale.unsqueeze(1)
+        alpha = evidence.add_(alpha)
+        node, staying, shown = position + level.first_node, None, None
+        if depth < model.graph.depth:
+            shown = None if eta is None else _presented(model, alpha, depth)
+            staying = _staying(model, depth, position, shown, eta)
+            going_on = len(position) if staying is None else int(staying.sum())
+            if going_on == len(position):
+                continue
+        # Those who go on leave here what they would say now; what they find later takes its place.
+        stops.append(Stop(row, _presented(model, alpha, depth) if shown is None else shown, node, depth))
+        if staying is None or not going_on:
+            break
+        kept = staying.nonzero().squeeze(1)
+        row = kept if row is None else row.index_select(0, kept)
+        h, side, scale = rows = rows.only(kept)
+        position, alpha = position.index_select(0, kept), alpha.index_select(0, kept)
+    return conclude(stops, float(model.prior.sum()), max_vacuity)
+
+
+def _staying(
+    model: NBSR, depth: int, position: Int[Tensor, " b"], shown: Float[Tensor, "b K"] | None, eta: float | None
+) -> Bool[Tensor, " b"] | None:
+    """Who goes on: from inner nodes only, and not below eta. None for everybody."""
+    routers = model.routers[depth]
+    staying = None if routers.all_inner else routers.inner.index_select(0, position)
+    if eta is None or shown is None:
+        return staying
+    unsure = ~below(shown, eta)
+    return unsure if staying is None else staying & unsure
+
+
+def soft_walk(
+    model: NBSR,
+    h: Float[Tensor, "B d"],
+    side: Float[Tensor, "B s"] | None,
+    tau: float,
+    scale: Float[Tensor, " B"] | None,
+) -> BeliefTrace:
+    """Every path at once, each node weighted by the probability of reaching it: smooth all the way back in time.
+
+    Work and memory grow with the number of nodes, which is why only training through time uses it, on small graphs.
+    The nodes in the trace are those of the single most probable route.
+    """
+    batch, prior, graph = h.shape[0], model.prior.to(h.dtype), model.graph
+    alpha = prior.expand(batch, -1)
+    beliefs, steps = [alpha], []
+    reach = h.new_ones(batch, 1)
+    node = torch.zeros(batch, dtype=torch.int64, device=h.device)
+    walking: Tensor | None = None
+    for level in range(graph.depth):
+        routers, nodes, reached = model.routers[level], graph.levels[level], graph.levels[level + 1]
+        reach_below = h.new_zeros(batch, len(reached))
+        logits_here = h.new_zeros(batch, routers.num_children)
+        for parent in nodes:
+            children = torch.tensor(graph.nodes[parent].children, device=h.device)
+            if not len(children):
+                continue
+            logits = routers.one_for_all(h, alpha, side, parent - nodes.start)
+            probs = (logits / tau).softmax(-1)[:, : len(children)] * reach[:, parent - nodes.start, None]
+            reach_below = reach_below.index_add(1, children - reached.start, probs)
+            logits_here = torch.where((node == parent).unsqueeze(1), logits, logits_here)
+        evidence = torch.einsum("bn,bnk->bk", reach_below, model.experts[level].every_expert(h))
+        evidence = evidence if scale is None else evidence * scale.unsqueeze(1)
+        alpha = alpha + evidence
+        choice = logits_here.detach().argmax(-1)
+        child = model.child_table[node, choice]
+        walking = None if walking is None and bool((child >= 0).all()) else child >= 0
+        node = torch.where(child >= 0, child, node)
+        beliefs.append(alpha)
+        relaxed = (logits_here / tau).softmax(-1)
+        steps.append(Step(node, evidence, logits_here, choice, relaxed, walking))
+        reach = reach_below
+    return BeliefTrace(graph, prior, tuple(beliefs), tuple(steps), scale)
+
+
+def _calibrates(model: NBSR) -> bool:
+    """Calibration is for what is shown to people, not for training."""
+    return bool(model.calibration.fitted) and not model.training
+
+
+def _presented(model: NBSR, alpha: Float[Tensor, "b K"], depth: int) -> Float[Tensor, "b K"]:
+    """The belief as it leaves the model."""
+    if not _calibrates(model):
+        return alpha
+    shown: Tensor = model.calibration(alpha, depth)
+    return shown
