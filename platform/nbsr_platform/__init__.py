@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 
 def _leave_current_folder() -> None:
-    """As `python -m nbsr_platform.cli` import what the command `nbsr` does: no module of the current folder.
+    """As `python -m nbsr_platform.cli.app` import what the command `nbsr` does: no module of the current folder.
 
     Python puts that folder first on its path, so that a `yaml.py` there would stand for the installed one.
     """
@@ -24,6 +23,9 @@ def _leave_current_folder() -> None:
 
 
 _leave_current_folder()
+
+from nbsr_core._extras import extra  # noqa: E402  (only now: nothing is imported from the current folder)
+from nbsr_core._lazy import on_first_use  # noqa: E402
 
 # Read by Ray and MLflow when they are imported: no usage reports, no second progress table, our own handling of Ctrl-C,
 # no snapshots of Tune's (we never restore from them: the truth of what is done is in our own store), no word on workers
@@ -42,15 +44,26 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 if TYPE_CHECKING:
-    from nbsr_platform.running import RunResult, run
-    from nbsr_platform.study import Collection, Study, load
+    from nbsr_platform.execution.run_result import RunResult
+    from nbsr_platform.execution.runner import run
+    from nbsr_platform.study.study import Collection, Study, load
 
 __all__ = ["Collection", "RunResult", "Study", "load", "run"]
 
 
+# On first use: reading a study file must not wait for Ray and MLflow to be imported.
+_find = on_first_use(
+    __name__,
+    {
+        "Collection": "study.study",
+        "RunResult": "execution.run_result",
+        "Study": "study.study",
+        "load": "study.study",
+        "run": "execution.runner",
+    },
+)
+
+
 def __getattr__(name: str) -> Any:
-    """Public names on first use: reading a study file must not wait for Ray and MLflow to be imported."""
-    modules = {"run": "running", "RunResult": "running", "Study": "study", "Collection": "study", "load": "study"}
-    if name not in modules:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{modules[name]}"), name)
+    with extra("platform"):
+        return _find(name)

@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from nbsr_platform.report.material import Ended, Group, Material
+from nbsr_core.metrics import names
+from nbsr_platform.base.shape import fits
+from nbsr_platform.report.drawable import WalkRow
 from nbsr_platform.report.numbers import evenly
-from nbsr_platform.results import TrialResult
+from nbsr_platform.report.study_results import Ended, Group, StudyResults
+from nbsr_platform.trials.results import TrialResult
 
 Rows = list[dict[str, Any]]
 # Points of all frontiers together: a browser draws these at once, and a page stays small.
@@ -22,17 +25,17 @@ COVERAGES = np.linspace(0.02, 1.0, 50)
 MOST_EPOCHS, WIDEST_LEVEL = 150, 24
 
 
-def frontier(materials: Sequence[Material]) -> dict[str, Any]:
+def frontier(all_results: Sequence[StudyResults]) -> dict[str, Any]:
     """Every threshold of every NBSR trial, and the baselines beside them.
 
     A point is [accuracy, mean depth, mean cost, ECE, share of early exits, eta].
     """
-    groups = [(material, group) for material in materials for group in material.shown]
+    groups = [(study_results, group) for study_results in all_results for group in study_results.shown]
     walkers = sum(len(group.members) for _, group in groups if group.family == "nbsr")
     room = min(MOST_POINTS, max(LEAST_POINTS, FRONTIER_POINTS // max(walkers, 1)))
     models: list[dict[str, Any]] = []
-    for material, group in groups:
-        prefix = f"{material.study.name}: " if len(materials) > 1 else ""
+    for study_results, group in groups:
+        prefix = f"{study_results.study.name}: " if len(all_results) > 1 else ""
         trials = [_trial_points(ended, room) for ended in group.members]
         models.append({"name": f"{prefix}{group.name}", "family": group.family, "trials": trials})
     points = [point for model in models for trial in model["trials"] for point in trial["points"]]
@@ -45,16 +48,30 @@ def _trial_points(ended: Ended, room: int) -> dict[str, Any]:
     figures = result.metrics
     rows = result.tables.get("frontier", [])
     if not rows:
-        flat = [figures.get("test/accuracy"), None, figures.get("test/mean_cost"), figures.get("test/ece"), None, None]
+        flat = [
+            figures.get(names.test("accuracy")),
+            None,
+            figures.get(names.test("mean_cost")),
+            figures.get(names.test("ece")),
+            None,
+            None,
+        ]
         return {"name": trial.name, "points": [flat], "chosen": None}
-    names = ("accuracy", "mean_depth", "mean_cost", "ece", "exited", "eta")
-    points = [[row.get(name) for name in names] for row in evenly(rows, room)]
-    eta = figures.get("fast/eta")
+    columns = ("accuracy", "mean_depth", "mean_cost", "ece", "exited", "eta")
+    points = [[row.get(name) for name in columns] for row in evenly(rows, room)]
+    eta = figures.get(names.ETA)
     chosen = None
-    if figures.get("fast/accuracy") is not None:
+    if figures.get(names.fast("accuracy")) is not None:
         cost = None if eta is None else _nearest(rows, eta).get("mean_cost")
-        fast = [figures.get(f"fast/{name}") for name in ("accuracy", "mean_depth", "ece", "exited")]
-        chosen = [fast[0], fast[1], figures.get("test/mean_cost") if eta is None else cost, fast[2], fast[3], eta]
+        fast = [figures.get(names.fast(name)) for name in ("accuracy", "mean_depth", "ece", "exited")]
+        chosen = [
+            fast[0],
+            fast[1],
+            figures.get(names.test("mean_cost")) if eta is None else cost,
+            fast[2],
+            fast[3],
+            eta,
+        ]
     return {"name": trial.name, "points": points, "chosen": chosen}
 
 
@@ -67,7 +84,7 @@ def calibration(group: Group) -> dict[str, Any]:
     """Reliability pooled over seeds (by depth where there is any, before and after calibration), and risk-coverage."""
     after = _pooled(group.results, "reliability")
     if len(after) > 1:
-        del after["final"]  # that of the last depth, said twice
+        after.pop("final", None)  # that of the last depth, said twice
     return {
         "name": group.name,
         "after": after,
@@ -81,6 +98,8 @@ def _pooled(results: Iterable[TrialResult], table: str) -> dict[str, Any]:
     sums: dict[str, dict[float, list[float]]] = {}
     for result in results:
         for row in result.tables.get(table, []):
+            if row["count"] <= 0:
+                continue
             name = "final" if row["depth"] is None else str(row["depth"])
             cell = sums.setdefault(name, {}).setdefault(row["low"], [0.0, 0.0, 0.0])
             for place, value in enumerate((row["confidence"], row["accuracy"], 1.0)):
@@ -114,7 +133,7 @@ def belief(group: Group) -> dict[str, Any] | None:
     if not tables:
         return None
     _, first = group.first
-    names = ("precision", "precision_low", "precision_high", "entropy", "entropy_low", "entropy_high", "vacuity")
+    columns = ("precision", "precision_low", "precision_high", "entropy", "entropy_low", "entropy_high", "vacuity")
     depths = range(min(map(len, tables)))
 
     def mean(name: str, depth: int) -> float | None:
@@ -127,7 +146,7 @@ def belief(group: Group) -> dict[str, Any] | None:
         histograms.setdefault(row["set"], []).append([row["low"], row["high"], row["share"]])
     return {
         "name": group.name,
-        "depths": [{"depth": depth, **{name: mean(name, depth) for name in names}} for depth in depths],
+        "depths": [{"depth": depth, **{name: mean(name, depth) for name in columns}} for depth in depths],
         "entropy": histograms,
         "separation": first.tables.get("separation", []),
         "graph": graph(first),
@@ -136,7 +155,7 @@ def belief(group: Group) -> dict[str, Any] | None:
 
 def graph(result: TrialResult) -> dict[str, Any]:
     """Nodes by level and edges between them; of wide levels the most used, and those on walks that are shown."""
-    walked = {step.get("node") for audit in result.audits for step in audit["steps"]}
+    walked = {step["node"] for audit in _walks(result) for step in audit["steps"]}
     levels: dict[int, Rows] = {}
     for row in result.tables.get("usage", []):
         levels.setdefault(row["level"], []).append(row)
@@ -159,18 +178,26 @@ def graph(result: TrialResult) -> dict[str, Any]:
 
 
 def training(group: Group) -> dict[str, Any] | None:
-    """Terms of the loss and figures on the validation split by epoch, mean over the seeds that got so far."""
+    """Terms of the loss and figures on the validation split by epoch, mean over the seeds that got so far.
+
+    Of the validation split, each seed's own curve as well: a mean hides the seed that never learned.
+    """
     epochs = max((len(result.epochs) for result in group.results), default=0)
     if not epochs:
         return None
     shown = evenly(range(epochs), MOST_EPOCHS)
-    names = dict.fromkeys(name for result in group.results for epoch in result.epochs[:1] for name in epoch)
+    reported = dict.fromkeys(name for result in group.results for epoch in result.epochs[:1] for name in epoch)
     curves = {}
-    for name in names:
+    for name in reported:
         head, _, tail = name.partition("/")
-        if head in ("train", "valid") and tail not in ("learning_rate", "temperature", "samples_per_second"):
+        if head in (names.TRAIN, names.VALID) and tail not in ("learning_rate", "temperature", "samples_per_second"):
             curves[name] = [_mean_of_epoch(group.results, epoch, name) for epoch in shown]
-    return {"name": group.name, "epochs": shown, "curves": curves}
+    seeds = {
+        name: [[_mean_of_epoch([result], epoch, name) for epoch in shown] for result in group.results]
+        for name in curves
+        if name.startswith(f"{names.VALID}/") and len(group.results) > 1
+    }
+    return {"name": group.name, "family": group.family, "epochs": shown, "curves": curves, "seeds": seeds}
 
 
 def _mean_of_epoch(results: Iterable[TrialResult], epoch: int, name: str) -> float | None:
@@ -182,7 +209,7 @@ def _mean_of_epoch(results: Iterable[TrialResult], epoch: int, name: str) -> flo
 def walks(group: Group) -> dict[str, Any] | None:
     """Walks of the first seed's trial, with the graph that they walk on; None where its domain tells other stories."""
     trial, result = group.first
-    audits = [audit for audit in result.audits if all("node" in step for step in audit["steps"])]
+    audits = _walks(result)
     if not audits:
         return None
     samples = [{name: value for name, value in audit.items() if name != "text"} for audit in audits]
@@ -193,9 +220,14 @@ def walks(group: Group) -> dict[str, Any] | None:
         "trial": trial.name,
         "samples": samples,
         "graph": graph(result),
-        "max_vacuity": trial.evaluation.get("max_vacuity"),
-        "eta": result.metrics.get("fast/eta"),
+        "max_vacuity": result.metrics.get(names.test("max_vacuity"), trial.evaluation.get("max_vacuity")),
+        "eta": result.metrics.get(names.ETA),
     }
+
+
+def _walks(result: TrialResult) -> Rows:
+    """Audits that are walks over a graph; a domain may tell other stories."""
+    return [audit for audit in result.audits if fits(audit, WalkRow)]
 
 
 def stories(group: Group) -> dict[str, Any] | None:

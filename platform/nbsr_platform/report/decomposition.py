@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from nbsr_core.metrics import Interval
-from nbsr_platform.report.material import Group, Material
+from nbsr_platform.report.study_results import Group, StudyResults
 
 TABLE, LEAST_SETS, TINY = "posterior", 4, 1e-12
 TERMS = ("noise", "bias", "variance", "rest", "risk")
@@ -67,9 +67,9 @@ class Decomposed:
         return dict(zip(TERMS, jackknife(self.whole, self.without), strict=True))
 
 
-def decompose(material: Material) -> list[Decomposed]:
+def decompose(study_results: StudyResults) -> list[Decomposed]:
     """Every model of the comparison that has a posterior to be held against; empty where there are too few seeds."""
-    groups = [group for group in material.groups if all(result.tables.get(TABLE) for result in group.results)]
+    groups = [group for group in study_results.groups if all(result.tables.get(TABLE) for result in group.results)]
     if not groups or any(len(group.members) < LEAST_SETS for group in groups):
         return []
     seeds = [tuple(trial.seed for trial, _ in group.members) for group in groups]

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from nbsr_core.errors import InputError
-from nbsr_platform.credentials import command_line
-from nbsr_platform.documents import Document, parse
-from nbsr_platform.explain import RUN_ID, find_trial, stored_run
-from nbsr_platform.from_trial import recorded_study, study_file, study_values
-from nbsr_platform.paths import Home
-from nbsr_platform.problems import Problems
-from nbsr_platform.report.material import Material
-from nbsr_platform.store import ResultStore
-from nbsr_platform.stored_trial import checked_key, domain_of, trial_of
-from nbsr_platform.study import Collection, Study, load, read_study
-from nbsr_platform.tracking_store import TrackingStore
-from nbsr_platform.trial import Trial, data_fingerprint, grid, study_key
+from nbsr_platform.report.study_results import StudyResults
+from nbsr_platform.study.problems import Problems
+from nbsr_platform.study.shipped import SUFFIXES, is_shipped
+from nbsr_platform.study.study import Study, load, read_study
+from nbsr_platform.study.yaml_file import Document, parse
+from nbsr_platform.tracking.lookup import RUN_ID, find_trial, stored_run
+from nbsr_platform.tracking.rerun import recorded_study, study_file
+from nbsr_platform.tracking.store import TrackingStore
+from nbsr_platform.trials.as_study import study_values
+from nbsr_platform.trials.home import Home
+from nbsr_platform.trials.keys import study_key
+from nbsr_platform.trials.store import ResultStore
+from nbsr_platform.trials.stored_trial import checked_key, domain_of, trial_of
+from nbsr_platform.trials.trial import Trial, data_fingerprint, grid
 
 
 def find(
@@ -29,32 +31,30 @@ def find(
     tracking_uri: str | None = None,
     search_storage: str | None = None,
     code: Path | None = None,
-) -> list[Material]:
+) -> list[StudyResults]:
     """The studies that are meant: one, or those of a collection.
 
     Args:
         home: the store with the results.
         what: a study file, an MLflow run of a study or of a trial, or a trial's key.
         overrides: `key=value` on top of a study file, as when it was run.
-        tracking_uri: MLflow's address for run ids; the store's own unless told.
-        search_storage: database URL of searches; a journal file in the home unless told.
+        tracking_uri: MLflow's address for run ids; the store's own by default.
+        search_storage: database URL of searches; a journal file in the home by default.
         code: folder with the module of a trial's domain, where that is not installed.
     """
     if RUN_ID.fullmatch(what):
         return [_of_run(home, what, tracking_uri, search_storage, code)]
     path = Path(what)
-    if path.suffix in (".yaml", ".yml") or path.exists():
+    if path.suffix in SUFFIXES or path.exists() or is_shipped(what):
         found = load(path, overrides)
-        studies = found.studies if isinstance(found, Collection) else (found,)
-        settings = [word for override in overrides for word in ("--set", override)]
-        return [of_study(home, study, search_storage, settings) for study in studies]
+        return [of_study(home, study, search_storage) for study in found.studies]
     return [_of_trials(home, [find_trial(home, what, tracking_uri)], code)]
 
 
-def of_study(home: Home, study: Study, search_storage: str | None = None, settings: Sequence[str] = ()) -> Material:
+def of_study(home: Home, study: Study, search_storage: str | None = None) -> StudyResults:
     """What is stored of a study as its file is now, with the code as it is now."""
     store, fingerprint = ResultStore(home.trials), data_fingerprint(study)
-    command = command_line(["nbsr", "run", str(study.path or f"{study.name}.yaml"), *settings])
+    command = study.command
     if study.search is not None:
         searched = _of_search(home, study, study_key(study, fingerprint), fingerprint, search_storage, command)
         if searched is None:
@@ -64,33 +64,32 @@ def of_study(home: Home, study: Study, search_storage: str | None = None, settin
     finished = [(trial, store.load(trial.key)) for trial in trials if store.has(trial.key)]
     if not finished:
         raise InputError(_nothing(study, home, command))
-    return Material(study, finished, wanted=len(trials), command=command)
+    return StudyResults(study, finished, wanted=len(trials), command=command)
 
 
 def _of_search(
     home: Home, study: Study, key: str, fingerprint: str, search_storage: str | None, command: str
-) -> Material | None:
+) -> StudyResults | None:
     """A search with its proposals, and what its promising members gave with further seeds; None where it is not here.
 
     Key and fingerprint are those of the study as it was when it ran.
     """
-    from nbsr_platform.search import SearchFeed
+    from nbsr_platform.search.record import SearchRecord
 
-    if search_storage is None and not home.search_journal(f"{study.name}-{key}").exists():
-        return None
     assert study.search is not None
-    store = ResultStore(home.trials)
-    feed = SearchFeed.open(study, key, fingerprint, home, search_storage)
-    counted = [(trial, feed.counted(result)) for trial, result in feed.ended()]
+    store, found = ResultStore(home.trials), SearchRecord.read(study, key, home, search_storage)
+    if found is None:
+        return None
+    counted = [(trial, found.counted(result)) for trial, result in found.ended()]
     ended = [(trial, result) for trial, result in counted if result.status == "finished"]
-    again = [] if feed.remaining else feed.repeats(trial for trial, _ in ended)
-    return Material(
+    again = [] if found.remaining else found.repeats(trial for trial, _ in ended)
+    return StudyResults(
         study,
         ended + [(trial, store.load(trial.key)) for trial in again if store.has(trial.key)],
         [(trial.name, result.last_words) for trial, result in counted if result.status == "failed"],
-        wanted=study.search.trials + len(again),
-        proposals=feed.proposals(),
-        pareto=feed.pareto(),
+        wanted=max(study.search.trials, found.asked) + len(again),
+        proposals=found.proposals(),
+        pareto=found.pareto(),
         command=command,
     )
 
@@ -104,7 +103,7 @@ def _nothing(study: Study, home: Home, command: str) -> str:
 
 def _of_run(
     home: Home, run_id: str, tracking_uri: str | None, search_storage: str | None, code: Path | None
-) -> Material:
+) -> StudyResults:
     """A run in MLflow: of one trial, or of a whole study as it was when it ran."""
     tracking, run = stored_run(home, run_id, tracking_uri)
     if "nbsr.trial_key" in run.data.tags:
@@ -130,7 +129,7 @@ def _key(run: Any) -> str:
 
 def _of_recorded_search(
     home: Home, tracking: TrackingStore, run: Any, search_storage: str | None, code: Path | None
-) -> Material | None:
+) -> StudyResults | None:
     """A search as its own run describes it; None where the run is of something else, or its proposals are not here."""
     text, tags = study_file(tracking, run.info.run_id), run.data.tags
     values = None if text is None else parse(text, "").value
@@ -156,7 +155,7 @@ def _of_recorded_search(
 
 def _of_trials(
     home: Home, keys: Sequence[str], code: Path | None, study: str | None = None, question: str | None = None
-) -> Material:
+) -> StudyResults:
     """Stored trials, whatever study they came from: their own descriptions say how they were made."""
     store = ResultStore(home.trials)
     known = [(trial_of(result, code), result) for result in (store.load(key) for key in keys if store.has(key))]
@@ -164,7 +163,7 @@ def _of_trials(
         raise InputError(f"none of these trials is stored in {home.trials}: {', '.join(keys) or 'no trial'}")
     trials = [trial for trial, _ in known]
     domain_of(known[0][1], code)
-    return Material(
+    return StudyResults(
         _described(trials, study or trials[0].study, question, code),
         known,
         wanted=len(keys),

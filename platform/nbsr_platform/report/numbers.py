@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
+
+from nbsr_platform.base.plain_json import finite
 
 # More digits than a screen has pixels.
 DIGITS = 5
@@ -15,10 +16,8 @@ def brief(value: Any) -> Any:
     if isinstance(value, bool) or value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        rounded = float(f"{value:.{DIGITS}g}")
-        return int(rounded) if rounded.is_integer() and abs(rounded) < 1e9 else rounded
+        rounded = finite(float(f"{value:.{DIGITS}g}"))  # the largest numbers are rounded up to infinity
+        return int(rounded) if rounded is not None and rounded.is_integer() and abs(rounded) < 1e9 else rounded
     if isinstance(value, dict):
         return {str(name): brief(item) for name, item in value.items()}
     return [brief(item) for item in value]

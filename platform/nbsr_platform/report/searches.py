@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from nbsr_platform.proposals import Proposal
-from nbsr_platform.report.material import Material
+from nbsr_platform.report.study_results import StudyResults
+from nbsr_platform.search.proposals import Proposal
 
 BINS, RESAMPLES = 4, 200
 # Fewer proposals than this say nothing about a parameter.
 LEAST_PROPOSALS = 8
 
 
-def search_data(material: Material) -> dict[str, Any] | None:
+def search_data(study_results: StudyResults) -> dict[str, Any] | None:
     """All proposals with their parameters and objectives; None where the study is no search."""
-    search = material.study.search
-    if search is None or not material.proposals:
+    search = study_results.study.search
+    if search is None or not study_results.proposals:
         return None
-    names = list(dict.fromkeys(name for proposal in material.proposals for name in proposal.parameters))
+    names = list(dict.fromkeys(name for proposal in study_results.proposals for name in proposal.parameters))
     logarithmic = [name for name in names if _is_logarithmic(search.to_plain(), name)]
-    complete = [proposal for proposal in material.proposals if proposal.state == "COMPLETE"]
+    complete = [proposal for proposal in study_results.proposals if proposal.state == "COMPLETE"]
     objectives = list(search.objectives)
     return {
         "parameters": names,
@@ -34,9 +34,9 @@ def search_data(material: Material) -> dict[str, Any] | None:
                 "state": proposal.state,
                 "parameters": [proposal.parameters.get(name) for name in names],
                 "values": list(proposal.values),
-                "pareto": proposal.number in material.pareto,
+                "pareto": proposal.number in study_results.pareto,
             }
-            for proposal in material.proposals
+            for proposal in study_results.proposals
         ],
         "importance": {objective: importances(complete, names, index) for index, objective in enumerate(objectives)},
     }

@@ -11,33 +11,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nbsr_core.metrics import Interval, seed_interval
-from nbsr_platform.report.material import Group, Material
-from nbsr_platform.summary import Row, short
+from nbsr_core.metrics import LEAST_SEEDS, Interval, seed_interval
+from nbsr_core.metrics.intervals import figure_interval
+from nbsr_core.metrics.names import last_part, stored_name
+from nbsr_platform.report.study_results import Group, StudyResults
+from nbsr_platform.report.summary import ComparisonRow, short, shown_figures
 
 # Last part of a figure's name: whether more of it is better. What is not here is shown, but nobody wins by it.
 HIGHER = {
     **dict.fromkeys(("accuracy", "accuracy_answered", "auroc", "success", "exited", "routing_agreement"), True),
-    **dict.fromkeys(("ece", "adaptive_ece", "nll", "brier", "perplexity", "fpr95", "aurc"), False),
+    **dict.fromkeys(("ece", "adaptive_ece", "nll", "brier", "perplexity", "fpr95", "aurc", "error_answered"), False),
+    "coverage": True,
     **dict.fromkeys(("mean_depth", "mean_cost", "cost", "error"), False),
 }
-# How early a walk ends is a price, not a merit: it is judged beside accuracy, never alone.
-PRICES = {"mean_depth", "mean_cost", "exited", "cost"}
+# How early a walk ends, and how many are answered, is a price, not a merit: it is judged beside accuracy, never alone.
+PRICES = {"mean_depth", "mean_cost", "exited", "cost", "coverage"}
 
 Verdict = Literal["better", "worse", "undecided", "equal"]
 
 
 def higher_is_better(figure: str) -> bool | None:
-    return HIGHER.get(figure.rpartition("/")[2])
-
-
-def stored_name(figure: str, config: str) -> str:
-    """The name under which a trial stores what the comparison calls `figure`: the inverse of summary's shortening."""
-    fast = config.endswith("fast")
-    head, _, tail = figure.rpartition("/")
-    if not head:
-        return f"{'fast' if fast else 'test'}/{tail}"
-    return f"{head}/fast/{tail}" if fast else figure
+    return HIGHER.get(last_part(figure))
 
 
 @dataclass(frozen=True)
@@ -50,16 +44,16 @@ class Line:
     group: Group
 
     def by_seed(self, figure: str) -> dict[int, float]:
-        name = stored_name(figure, self.config)
+        name = stored_name(figure, "fast" if self.config == "fast" else "test")
         found = {trial.seed: result.metrics.get(name) for trial, result in self.group.members}
         return {seed: value for seed, value in found.items() if value is not None and math.isfinite(value)}
 
 
-def lines(material: Material) -> list[Line]:
+def lines(study_results: StudyResults) -> list[Line]:
     """Every line that the table has, with its seeds."""
-    groups = {group.name: group for group in material.groups}
+    groups = {group.name: group for group in study_results.groups}
     found = []
-    for row in material.rows:
+    for row in study_results.rows:
         number, _, config = row.config.rpartition(" ")
         group = groups.get(f"{row.model} {number}".strip())
         if group is not None:
@@ -72,8 +66,8 @@ class Difference:
     """One line against another in one figure, over the seeds that both have.
 
     Attributes:
-        interval: mean difference (line - other) and its 95% interval; NaN bounds for a single seed.
-        p: of the paired t-test, None where there is none (one seed, or the same difference in every seed).
+        interval: mean difference (line - other) and its 95% interval; NaN bounds for one seed or two.
+        p: of the paired t-test, None if there is none (so few seeds, or the same difference in every seed).
     """
 
     line: str
@@ -87,7 +81,7 @@ class Difference:
     def verdict(self) -> Verdict:
         """Better or worse only where the interval leaves zero out."""
         if self.interval.estimate == 0 and self.interval.low == self.interval.high == 0:
-            return "equal"
+            return "equal"  # in every seed
         higher = higher_is_better(self.figure)
         if higher is None or not (self.interval.low > 0 or self.interval.high < 0):
             return "undecided"
@@ -118,55 +112,56 @@ def difference(line: Line, other: Line, figure: str) -> Difference | None:
     p = None
     from scipy.stats import ttest_rel  # slow to import, and only a report needs it
 
-    if len(seeds) > 1 and max(gaps) - min(gaps) > 1e-12 * max(map(abs, gaps)):
+    if len(seeds) >= LEAST_SEEDS and max(gaps) - min(gaps) > 1e-12 * max(map(abs, gaps)):
         p = float(ttest_rel([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds]).pvalue)
     return Difference(line.name, other.name, figure, len(seeds), seed_interval(gaps), p)
 
 
-def against_baselines(material: Material, figures: Sequence[str] | None = None) -> list[Difference]:
+def against_baselines(study_results: StudyResults, figures: Sequence[str] | None = None) -> list[Difference]:
     """Every NBSR line against every baseline, in the figures that somebody can win by."""
-    known = lines(material)
-    judged = [name for name in (figures or headline(material)) if higher_is_better(name) is not None]
+    known = lines(study_results)
+    judged = [name for name in (figures or headline(study_results)) if higher_is_better(name) is not None]
     pairs = [(mine, other) for mine in known if mine.family == "nbsr" for other in known if other.family == "baseline"]
     found = [difference(mine, other, name) for mine, other in pairs for name in judged]
     return [item for item in found if item is not None]
 
 
-def headline(material: Material) -> list[str]:
+def headline(study_results: StudyResults) -> list[str]:
     """The figures that a person compares first."""
-    known = {name for row in material.rows for name in row.metrics}
-    return [name for name in material.study.domain_object.shown if name in known]
+    return shown_figures(study_results.study.domain_object.shown, study_results.rows)
 
 
-def answer(material: Material) -> list[str]:
-    """Three lines: what was compared on what, who wins by how much, and where NBSR falls short."""
-    if not material.finished:
-        return ["No trial is finished.", "There is nothing to compare yet.", f"To go on: {material.command}"]
-    if material.study.search is not None:
-        return _answer_of_search(material)
-    return [_compared(material), _winner(material), _shortcomings(material)]
+def answer(study_results: StudyResults) -> list[str]:
+    """What was compared on what, who wins by how much, where NBSR falls short, and what it does not know."""
+    if not study_results.finished:
+        return ["No trial is finished.", "There is nothing to compare yet.", f"To go on: {study_results.command}"]
+    if study_results.study.search is not None:
+        return _answer_of_search(study_results)
+    return [_compared(study_results), _winner(study_results), _shortcomings(study_results), *_unknown(study_results)]
 
 
-def _compared(material: Material) -> str:
-    seeds = sorted({trial.seed for trial, _ in material.finished})
-    names = ", ".join(group.name for group in material.groups)
-    count = f"{len(material.finished)} trials, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
-    return f"Compared: {names} ({count}) on {material.source}{', synthetic data' if material.synthetic else ''}."
+def _compared(study_results: StudyResults) -> str:
+    seeds = sorted({trial.seed for trial, _ in study_results.finished})
+    names = ", ".join(group.name for group in study_results.groups)
+    count = f"{len(study_results.finished)} trials, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+    return (
+        f"Compared: {names} ({count}) on {study_results.source}{', synthetic data' if study_results.synthetic else ''}."
+    )
 
 
-def _winner(material: Material) -> str:
+def _winner(study_results: StudyResults) -> str:
     primary = next(
-        (name for name in headline(material) if name not in PRICES and higher_is_better(name) is not None), None
+        (name for name in headline(study_results) if name not in PRICES and higher_is_better(name) is not None), None
     )
     if primary is None:
         return "No figure that one could win by."
-    rows = [row for row in material.rows if primary in row.metrics and row.family in ("nbsr", "baseline")]
+    rows = [row for row in study_results.rows if primary in row.metrics and row.family in ("nbsr", "baseline")]
     best = _best(rows, primary)
     said = f"Best {in_words(primary)}: {_name(best)}, {bounds(best, primary)}."
     rivals = [row for row in rows if (row.family == "nbsr") != (best.family == "nbsr")]
     if not rivals:
         return said
-    rival, known = _best(rivals, primary), {line.name: line for line in lines(material)}
+    rival, known = _best(rivals, primary), {line.name: line for line in lines(study_results)}
     gap = difference(known[_name(rival)], known[_name(best)], primary)
     kind = "NBSR" if rival.family == "nbsr" else "baseline"
     said += f" Best {kind}: {_name(rival)}, {bounds(rival, primary)}"
@@ -175,12 +170,12 @@ def _winner(material: Material) -> str:
     return f"{said}: {gap.text} over {gap.seeds} common seed{'s' if gap.seeds > 1 else ''}, {_judged(gap)}."
 
 
-def _shortcomings(material: Material) -> str:
-    gaps = against_baselines(material)
+def _shortcomings(study_results: StudyResults) -> str:
+    gaps = against_baselines(study_results)
     if not gaps:
-        families = {row.family for row in material.rows}
+        families = {row.family for row in study_results.rows}
         return f"No {'baseline' if 'nbsr' in families else 'NBSR model'} in this study: nothing to fall short of."
-    merits = [gap for gap in gaps if gap.figure.rpartition("/")[2] not in PRICES]
+    merits = [gap for gap in gaps if last_part(gap.figure) not in PRICES]
     parts = [
         f"{words} {_listed([gap for gap in merits if gap.verdict == verdict])}"
         for verdict, words in (("worse", "NBSR falls short:"), ("better", "NBSR is ahead:"))
@@ -194,6 +189,27 @@ def _shortcomings(material: Material) -> str:
     return "; ".join(parts) + "."
 
 
+def _unknown(study_results: StudyResults) -> list[str]:
+    """What comes of "I don't know", for the NBSR line that answers best: a line, or none if nobody abstains."""
+    known = [
+        row
+        for row in study_results.rows
+        if row.family == "nbsr" and {"coverage", "error_answered"} <= row.metrics.keys()
+    ]
+    if not known:
+        return []
+    best = _best(known, "error_answered")
+    figures = {name: short(Interval(found.estimate, math.nan, math.nan), name) for name, found in best.metrics.items()}
+    said = f'"I don\'t know": {_name(best)} answers {figures["coverage"]} of the test samples and is wrong in'
+    said += f" {figures['error_answered']} of these"
+    if "accuracy" in best.metrics:
+        said += f" (in {100 * (1 - best.metrics['accuracy'].estimate):.1f}% if it had to answer all)"
+    aurocs = [f"{name.rpartition('/')[0]} {figures[name]}" for name in figures if name.endswith("/auroc")]
+    if aurocs:
+        said += f"; it tells unknown from known with AUROC {', '.join(aurocs)}"
+    return [said + "."]
+
+
 def _listed(gaps: Sequence[Difference]) -> str:
     """`nbsr deep in ECE (against mlp, xgboost)`, ..."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -204,30 +220,35 @@ def _listed(gaps: Sequence[Difference]) -> str:
     )
 
 
-def _answer_of_search(material: Material) -> list[str]:
-    search = material.study.search
+def _answer_of_search(study_results: StudyResults) -> list[str]:
+    search = study_results.study.search
     assert search is not None
-    states = [proposal.state for proposal in material.proposals]
+    states = [proposal.state for proposal in study_results.proposals]
     counts = ", ".join(f"{states.count(state)} {state.lower()}" for state in dict.fromkeys(states))
     goals = ", ".join(f"{direction} {name}" for name, direction in search.objectives.items())
     best = []
     for index, (name, direction) in enumerate(search.objectives.items()):
-        done = [proposal for proposal in material.proposals if proposal.state == "COMPLETE"]
+        done = [proposal for proposal in study_results.proposals if proposal.state == "COMPLETE"]
         pick = max if direction == "maximize" else min
         if done:
             top = pick(done, key=lambda proposal: proposal.values[index])
-            best.append(f"{name} {top.values[index]:.4g} (#{top.number})")
-    synthetic = ", synthetic data" if material.synthetic else ""
+            chosen = ", ".join(
+                f"{key} = {value:.4g}" if isinstance(value, float) else f"{key} = {value}"
+                for key, value in top.parameters.items()
+            )
+            best.append(f"{name} {top.values[index]:.4g} (#{top.number} with {chosen or 'no parameters'})")
+    source = f"{study_results.source}{', synthetic data' if study_results.synthetic else ''}"
+    unbeaten = len(study_results.pareto)
     return [
-        f"Searched: {search.model}, {len(states)} proposals ({counts}) to {goals} on {material.source}{synthetic}.",
-        f"{len(material.pareto)} of them are beaten by no other in every objective. Best: {'; '.join(best) or 'none'}.",
-        _repeated(material, search.objectives),
+        f"Searched: {search.model}, {len(states)} proposals ({counts}) to {goals} on {source}.",
+        f"{unbeaten} of them are beaten by no other in every objective. Best: {'; '.join(best) or 'none'}.",
+        _repeated(study_results, search.objectives),
     ]
 
 
-def _repeated(material: Material, objectives: Mapping[str, str]) -> str:
+def _repeated(study_results: StudyResults, objectives: Mapping[str, str]) -> str:
     """What is left of the best once they are trained again: a search picks the lucky ones too."""
-    groups = [group for group in material.groups if len(group.members) > 1]
+    groups = [group for group in study_results.groups if len(group.members) > 1]
     if not groups:
         return (
             "One seed each, chosen on the validation split: give the study more seeds, or run a member of the Pareto "
@@ -240,7 +261,8 @@ def _repeated(material: Material, objectives: Mapping[str, str]) -> str:
         if judged:
             sign = 1 if direction == "maximize" else -1
             group, interval = max(judged, key=lambda item: sign * item[1].estimate)
-            said = f"{interval.estimate:.4g} (95% {interval.low:.4g} to {interval.high:.4g}, {group.name})"
+            known_bounds = "" if math.isnan(interval.low) else f"95% {interval.low:.4g} to {interval.high:.4g}, "
+            said = f"{interval.estimate:.4g} ({known_bounds}{group.name})"
             best.append(f"{name} {said}")
     seeds = max(len(group.members) for group in groups)
     return f"{len(groups)} of these were trained with {seeds} seeds; best mean over seeds: {'; '.join(best)}."
@@ -250,15 +272,15 @@ def over_seeds(group: Group, name: str) -> Interval | None:
     """Mean and interval of a stored figure over the trials of a group; None where not all have it."""
     values = [result.metrics.get(name) for result in group.results]
     known = [value for value in values if value is not None and math.isfinite(value)]
-    return seed_interval(known) if len(known) == len(values) else None
+    return figure_interval(name, known) if len(known) == len(values) else None
 
 
-def _best(rows: Sequence[Row], figure: str) -> Row:
+def _best(rows: Sequence[ComparisonRow], figure: str) -> ComparisonRow:
     sign = 1 if higher_is_better(figure) else -1
     return max(rows, key=lambda row: sign * row.metrics[figure].estimate)
 
 
-def _name(row: Row) -> str:
+def _name(row: ComparisonRow) -> str:
     return f"{row.model} {row.config}".strip()
 
 
@@ -270,8 +292,8 @@ def in_words(figure: str) -> str:
 
 def _judged(gap: Difference) -> str:
     chance = "" if gap.p is None else f" (p = {gap.p:.2g})"
-    if gap.seeds == 1:
-        return "one seed: no test"
+    if gap.seeds < LEAST_SEEDS:
+        return "too few for a test"
     words: Mapping[str, str] = {
         "better": "a difference that seeds do not explain",
         "worse": "a difference that seeds do not explain",
@@ -281,7 +303,7 @@ def _judged(gap: Difference) -> str:
     return words[gap.verdict] + chance
 
 
-def bounds(row: Row, figure: str) -> str:
+def bounds(row: ComparisonRow, figure: str) -> str:
     """`97.1% (95% interval 96.0 to 98.2)`; without the interval where one seed allows none."""
     interval = row.metrics[figure]
     said = short(Interval(interval.estimate, math.nan, math.nan), figure)

@@ -109,7 +109,23 @@ function drawUsage(place, models) {
 }
 
 function drawTraining(place, models) {
-  perModel(place, models, (body, model) => {
+  const validation = html("div", { className: "panels" }), terms = html("div");
+  place.append(validation, terms);
+  const together = (title, name, options) => {
+    const known = models.filter((model) => name in model.curves);
+    const line = (model, values, series) => ({
+      line: true, mark: model.epochs.length < 3 ? "circle" : null, ...series,
+      points: model.epochs.map((epoch, index) => [epoch, values[index], `${model.name}, epoch ${epoch}: ${say(values[index], options.percent)}`]),
+    });
+    const series = known.flatMap((model, hue) => [
+      ...(model.seeds[name] || []).map((values) => line(model, values, { name: "", of: model.name, hue, thin: true, mark: null })),
+      line(model, model.curves[name], { name: model.name, hue, dash: DASHES[hue % 6] }),
+    ]);
+    if (known.length) chart(validation, { title, x: { label: "epoch", whole: true }, y: options, legend: true, series });
+  };
+  together("validation NLL", "valid/nll", { label: "nats" });
+  together("validation accuracy", "valid/accuracy", { label: "accuracy", percent: true });
+  perModel(terms, models, (body, model) => {
     const draw = (title, names, options) => {
       if (!names.length) return;
       chart(body, {
@@ -120,13 +136,11 @@ function drawTraining(place, models) {
         })),
       });
     };
-    const terms = Object.keys(model.curves).filter((name) => name.startsWith("train/") && name !== "train/loss" && name !== "train/cost");
-    const parts = terms.length ? terms : ["train/loss"].filter((name) => name in model.curves);
+    const named = Object.keys(model.curves).filter((name) => name.startsWith("train/") && name !== "train/loss" && name !== "train/cost");
+    const parts = named.length ? named : ["train/loss"].filter((name) => name in model.curves);
     const values = parts.flatMap((name) => model.curves[name]).filter((value) => value).map(Math.abs);
     draw("terms of the loss", parts, { label: "|term|", size: true, log: Math.max(...values) > 30 * Math.min(...values) });
     draw("cost", ["train/cost"].filter((name) => name in model.curves), { label: "γ · cost", min: 0 });
-    draw("validation NLL", ["valid/nll"].filter((name) => name in model.curves), { label: "nats" });
-    draw("validation accuracy", ["valid/accuracy"].filter((name) => name in model.curves), { label: "accuracy", percent: true });
   });
 }
 

@@ -12,11 +12,13 @@ function drawWalks(place, models) {
     number = Math.min(number, samples.length - 1);
     const named = samples.map((sample) => `${sample.sample}: ${sample.true}${sample.verdict === "right" ? "" : ` (${sample.verdict})`}`);
     const step = (by) => html("button", { type: "button", onclick: () => { number = (number + by + samples.length) % samples.length; build(); } }, by < 0 ? "◀ previous" : "next ▶");
+    const focused = [...controls.querySelectorAll("select, button")].indexOf(document.activeElement);
     controls.replaceChildren(
       ...(models.length > 1 ? [chooser("model", models.map((each) => each.name), (index) => { model = index; number = 0; build(); }, model)] : []),
       chooser("show", kinds, (index) => { kind = kinds[index]; number = 0; build(); }, kinds.indexOf(kind)),
       chooser("sample", named, (index) => { number = index; build(); }, number), step(-1), step(1),
     );
+    controls.querySelectorAll("select, button")[focused]?.focus(); // the controls are new, the hand is where it was
     show(samples[number]);
   };
   const show = (sample) => {
@@ -36,8 +38,9 @@ function drawWalks(place, models) {
       card.append(html("h4", {}, `${index + 1}. ${step.node}`));
       const others = Object.entries(step.alternatives || {}).filter(([name]) => name !== step.node).slice(0, 3);
       card.append(html("p", {}, `route p = ${say(step.route_probability)}${others.length ? ` (${others.map(([name, p]) => `${name} ${say(p)}`).join(", ")})` : ""}${index < ends ? "" : "; not asked after an early exit"}`));
-      card.append(html("p", {}, `belief shift ${say(step.belief_shift)} nats, entropy ${say(step.entropy)}, vacuity ${say(step.vacuity)}`));
-      if (step.evidence) {
+      card.append(html("p", {}, step.measures ?? `belief shift ${say(step.belief_shift)} nats, entropy ${say(step.entropy)}, vacuity ${say(step.vacuity)}`));
+      if (step.ledger) card.append(ledger(step, sample.true));
+      else if (step.evidence) { // results from before there were ledgers
         const strongest = Math.max(...sample.steps.flatMap((each) => Object.values(each.evidence)));
         card.append(html("p", {}, "evidence added"), bars(Object.entries(step.evidence), strongest, () => "var(--c4)", (value) => `+${say(value)}`, sample.true));
         card.append(html("p", {}, "belief afterwards"), bars(Object.entries(step.belief), 1, () => "var(--c0)", (value) => say(value, true), sample.true));
@@ -50,6 +53,22 @@ function drawWalks(place, models) {
     drawGraph(graph, models[model].graph, sample.steps.map((step) => step.node), ends);
   };
   build();
+}
+
+// What a reader can add up: belief before + evidence = alpha; alpha / sum = expected; and that calibrated, if it is.
+function ledger(step, truth) {
+  const calibrated = step.temperature !== null && step.temperature !== undefined;
+  const count = (value) => (value === null ? "–" : Math.abs(value) < 1e5 ? value.toFixed(2) : say(value));
+  const percent = (value) => (value === null ? "–" : `${(100 * value).toFixed(1)}%`);
+  const heads = ["", "before", "+ evidence", "= α", `/ ${count(step.precision)}`, ...(calibrated ? [`calibrated, T = ${say(step.temperature)}`] : [])];
+  const body = step.ledger.map((entry) => {
+    const share = html("td", { className: "share" }, percent(calibrated ? entry.calibrated : entry.expected));
+    share.style.setProperty("--share", calibrated ? entry.calibrated : entry.expected);
+    const cells = [count(entry.before), `+${count(entry.evidence)}`, count(entry.alpha), ...(calibrated ? [percent(entry.expected)] : [])];
+    const name = html("th", { scope: "row", title: entry.name, className: entry.name === truth ? "true" : "" }, entry.name === truth ? `◆ ${entry.name}` : entry.name);
+    return html("tr", {}, name, ...cells.map((cell) => html("td", {}, cell)), share);
+  });
+  return html("div", { className: "scroll" }, html("table", { className: "ledger" }, html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))), html("tbody", {}, ...body)));
 }
 
 function bars(entries, largest, hue, words, truth = null) {

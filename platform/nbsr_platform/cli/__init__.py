@@ -1,0 +1,1 @@
+"""The `nbsr` command: one file for each verb."""

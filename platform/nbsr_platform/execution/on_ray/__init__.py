@@ -1,0 +1,1 @@
+"""Ray: the session, workers, placement, and how a lost one is noticed."""

@@ -1,0 +1,127 @@
+"""What a report is made from: a study, the results of its trials, and for a search what was proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from nbsr_core.metrics.names import CEILING
+from nbsr_platform.report import summary
+from nbsr_platform.report.drawable import drawable
+from nbsr_platform.search.proposals import Proposal
+from nbsr_platform.study.study import Study
+from nbsr_platform.trials.environment import differences
+from nbsr_platform.trials.results import TrialResult
+from nbsr_platform.trials.trial import Trial
+
+Ended = tuple[Trial, TrialResult]
+
+# Models (or members of a Pareto set) that are shown in full; a table has all of them.
+MOST_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Group:
+    """The trials of one model (of one proposal, in a search), seed by seed."""
+
+    name: str
+    family: str
+    members: Sequence[Ended]
+
+    @property
+    def results(self) -> list[TrialResult]:
+        return [result for _, result in self.members]
+
+    @property
+    def first(self) -> Ended:
+        """The trial of the first seed: where one trial must stand for all, nobody chose it."""
+        return self.members[0]
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """All that is known of a study's run.
+
+    Attributes:
+        finished: trials with their results.
+        failed: name and last words of trials that failed.
+        wanted: number of trials that the study asks for.
+        proposals: of a search, all of them, whatever became of them.
+        pareto: numbers of the proposals that no other one of a search beats in every objective.
+        command: how somebody makes the same again.
+    """
+
+    study: Study
+    finished: Sequence[Ended]
+    failed: Sequence[tuple[str, str]] = ()
+    wanted: int = 0
+    proposals: Sequence[Proposal] = ()
+    pareto: Sequence[int] = ()
+    command: str = ""
+
+    @cached_property
+    def ordered(self) -> list[Ended]:
+        """As the study names its models; of a search, the Pareto set only."""
+        ended = list(self.finished)
+        if self.study.search is not None:
+            ended = [item for item in ended if item[0].proposal in self.pareto]
+        labels = list(self.study.models)
+        ended = [(trial, drawable(result)[0]) for trial, result in ended]
+        return sorted(ended, key=lambda item: (labels.index(item[0].label), item[0].proposal or 0, item[0].seed))
+
+    @cached_property
+    def rows(self) -> list[summary.ComparisonRow]:
+        """The comparison."""
+        return summary.summarise(self.ordered, self.study.paper)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The models of the comparison with their trials."""
+        found: dict[tuple[str, int | None], list[Ended]] = {}
+        for trial, result in self.ordered:
+            found.setdefault((trial.label, trial.proposal), []).append((trial, result))
+        return [
+            Group(label if proposal is None else f"{label} #{proposal}", members[0][0].family, members)
+            for (label, proposal), members in found.items()
+        ]
+
+    @property
+    def shown(self) -> list[Group]:
+        """Those that there is room for in full."""
+        return self.groups[:MOST_SHOWN]
+
+    @property
+    def synthetic(self) -> bool:
+        return any(bool(result.data.get("synthetic")) for _, result in self.finished)
+
+    @property
+    def source(self) -> str:
+        """Where the data comes from, in words."""
+        return next((str(result.data["source"]) for _, result in self.finished if "source" in result.data), "unknown")
+
+    @property
+    def legend(self) -> list[str]:
+        """What the lines and figures of the comparison stand for that are not a trained model's."""
+        ceiling, paper = self.study.domain_object.ceiling, self.study.paper
+        known = [] if ceiling is None else [f"{CEILING}: {ceiling}"]
+        return known + ([] if paper is None else [f"paper: {paper.source}"])
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know before believing a figure, each once."""
+        notes = list(dict.fromkeys(warning for _, result in self.finished for warning in result.warnings))
+        elsewhere = differences(one for _, result in self.finished for one in result.environments)
+        notes += [] if elsewhere is None else [elsewhere]
+        for trial, result in self.finished:
+            left_out = drawable(result)[1]
+            if left_out:
+                notes.append(f"{trial.name} ({trial.key}) is stored with unreadable {', '.join(left_out)}: not drawn")
+        missing = self.wanted - len(self.finished) - len(self.failed)
+        missing -= sum(proposal.state == "PRUNED" for proposal in self.proposals)
+        if missing > 0:
+            notes.append(f"{missing} of {self.wanted} trials are not done: figures will change")
+        notes += [f"{name} failed: {words}" for name, words in self.failed]
+        if len(self.groups) > MOST_SHOWN:
+            notes.append(f"plots show the first {MOST_SHOWN} of {len(self.groups)} models; the table has all")
+        return notes
