@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent.parent / "platform"))  # the toy domain of the platform's tests
 
 pytest.importorskip("selenium", reason="needs selenium (pip install 'nbsr[dev]')")
 from pages import Browser, chromium, missing

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nbsr_platform.paths import Home
-from nbsr_platform.report import Material, write_report
-from nbsr_platform.study import Study
-from nbsr_platform.tracking import Tracker
+from nbsr_platform.report import StudyResults, write_report
+from nbsr_platform.study.study import Study
+from nbsr_platform.tracking.tracker import Tracker
+from nbsr_platform.trials.home import Home
 from pages import Browser, compare_address, mlflow_pages, wait_for
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -32,7 +32,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, 
             runs[trial.name] = tracker.record(parent, trial, result, None, with_artifacts=False)
             finished.append((trial, result))
     study = Study.from_dict({"name": "toys", "domain": "toys:Toy", "seeds": 2, "models": {"nbsr": {}, "mlp": {}}})
-    report = write_report(folder / "index.html", [Material(study, finished, wanted=4)], "the report of the toys")
+    report = write_report(folder / "index.html", [StudyResults(study, finished, wanted=4)], "the report of the toys")
     tracker.finish_study(parent, {"nbsr/deep/accuracy/mean": 0.9}, "FINISHED", report)
     runs["study"] = parent
     experiment = tracker.client.get_run(parent).info.experiment_id

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from nbsr_platform.report import Material, write_report
-from nbsr_platform.study import Study
-from nbsr_platform.trial import grid
+from nbsr_platform.report import StudyResults, write_report
+from nbsr_platform.study.study import Study
+from nbsr_platform.trials.trial import grid
 from pages import Browser
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
@@ -35,13 +36,16 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     for _, result in finished:
         for audit in result.audits[:1]:
             audit["true"] = MARKUP
-    toys = Material(study, finished, wanted=4, command="nbsr run toys.yaml")
+    toys = StudyResults(study, finished, wanted=4, command="nbsr run toys.yaml")
     path = tmp_path_factory.mktemp("report") / "index.html"
-    write_report(path, [toys, made_up_search(40, random.Random(0)), decomposed()], "toys & a search")
+    searched = made_up_search(40, random.Random(0))
+    more = {"objective.gamma": 0.01, "training.learning_rate": 0.00312, "experts.activation": "exp", "graph.depth": 3}
+    proposals = [replace(each, parameters={**each.parameters, **more}) for each in searched.proposals]
+    write_report(path, [toys, replace(searched, proposals=proposals), decomposed()], "toys & a search")
     return path.as_uri()
 
 
-def decomposed() -> Material:
+def decomposed() -> StudyResults:
     """Models of several depths and widths on training sets of their own, against a known posterior."""
     chance = random.Random(0)
     study = Study.load(Path(__file__).parents[2] / "studies" / "theory" / "bias_variance.yaml", ["seeds=4"])
@@ -52,13 +56,21 @@ def decomposed() -> Material:
         columns = {"truth": [0.5] * 20, "deep": likely, "fast": [0.9 * p for p in likely]}
         rows = [{name: [column[n], 1 - column[n]] for name, column in columns.items()} for n in range(20)]
         finished.append((trial, replace(result, tables={"posterior": rows}, audits=[])))
-    return Material(study, finished, wanted=len(finished))
+    return StudyResults(study, finished, wanted=len(finished))
+
+
+def unfolded(browser: Browser, report: str, **options: Any) -> None:
+    """The page with the plots of all its studies shown, as by hand: each is drawn when there is room for it."""
+    browser.open(report, **options)
+    for summary in browser.driver.find_elements(By.CSS_SELECTOR, "details.more > summary"):
+        summary.click()
+    browser.run("return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
 
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_it_opens_clean_and_fits(browser: Browser, report: str, width: int, dark: bool) -> None:
-    browser.open(report, width=width, dark=dark)
+    unfolded(browser, report, width=width, dark=dark)
     figures = browser.run(
         "return [...document.querySelectorAll('figure')].map(f => f.querySelectorAll('.plot > *').length)"
     )
@@ -75,7 +87,7 @@ def test_it_opens_clean_and_fits(browser: Browser, report: str, width: int, dark
 
 @pytest.mark.parametrize("width", [1280, 400])
 def test_labels_are_neither_cut_off_nor_on_top_of_each_other(browser: Browser, report: str, width: int) -> None:
-    browser.open(report, width=width)
+    unfolded(browser, report, width=width)
     cut_off = browser.run(
         """
         const out = [];
@@ -111,7 +123,7 @@ def test_labels_are_neither_cut_off_nor_on_top_of_each_other(browser: Browser, r
 
 
 def test_hovering_over_a_point_names_trial_and_threshold(browser: Browser, report: str) -> None:
-    browser.open(report)
+    unfolded(browser, report)
     plot = browser.driver.find_element(By.CSS_SELECTOR, "figure[data-kind=frontier] svg[role=img]")
     point = plot.find_elements(By.CSS_SELECTOR, "circle[r='2.6']")[0]
     ActionChains(browser.driver).scroll_to_element(plot).move_to_element(point).perform()
@@ -124,9 +136,18 @@ def test_hovering_over_a_point_names_trial_and_threshold(browser: Browser, repor
     assert not tip.is_displayed()
 
 
+def test_the_pareto_set_shows_every_parameter_without_scrolling(browser: Browser, report: str) -> None:
+    unfolded(browser, report)
+    hidden = "const w = document.querySelector('td.settings').closest('.wide'); return w.scrollWidth - w.clientWidth"
+    assert browser.run(hidden) <= 0
+
+
 def test_axis_and_legend_can_be_switched(browser: Browser, report: str) -> None:
-    browser.open(report)
+    unfolded(browser, report)
     figure = browser.driver.find_element(By.CSS_SELECTOR, "figure[data-kind=frontier]")
+    said = figure.find_element(By.TAG_NAME, "figcaption").text
+    assert "otherwise dashed levels" in said, "the baseline has no depth: no cross is drawn for it"
+    assert "mlp (mean, no mean depth)" in [button.text for button in figure.find_elements(By.TAG_NAME, "button")]
     Select(figure.find_element(By.TAG_NAME, "select")).select_by_visible_text("ECE")
     assert "ECE" in [text.text for text in figure.find_elements(By.TAG_NAME, "text")]
     before = len(figure.find_elements(By.CSS_SELECTOR, "svg[role=img] path, svg[role=img] circle"))
@@ -136,7 +157,7 @@ def test_axis_and_legend_can_be_switched(browser: Browser, report: str) -> None:
 
 
 def test_bias_and_variance_can_be_drawn_against_any_option(browser: Browser, report: str) -> None:
-    browser.open(report)
+    unfolded(browser, report)
     figure = browser.driver.find_element(By.CSS_SELECTOR, "figure[data-kind=decomposition]")
     assert [title.text for title in figure.find_elements(By.TAG_NAME, "h4")] == [
         f"{term} (nats)" for term in ("bias", "variance", "risk")
@@ -149,7 +170,7 @@ def test_bias_and_variance_can_be_drawn_against_any_option(browser: Browser, rep
 
 
 def test_a_walk_lights_up_on_the_graph(browser: Browser, report: str) -> None:
-    browser.open(report)
+    unfolded(browser, report)
     figure = browser.driver.find_element(By.CSS_SELECTOR, "figure[data-kind=walks]")
     shown = Select(figure.find_element(By.CSS_SELECTOR, "select[aria-label=show]"))
     kinds = [option.text for option in shown.options]
@@ -165,21 +186,28 @@ def test_a_walk_lights_up_on_the_graph(browser: Browser, report: str) -> None:
         assert graph.get_attribute("aria-label") == f"walk: {', '.join(nodes)}"
         assert len(graph.find_elements(By.CSS_SELECTOR, "path.lit")) == len(nodes) == 2
         assert figure.find_elements(By.CSS_SELECTOR, ".bars i")
+        heads = [head.text for head in figure.find_elements(By.CSS_SELECTOR, ".ledger thead th")]
+        assert heads[1:4] == ["before", "+ evidence", "= α"]
+        assert heads[5].startswith("calibrated, T = ")
+        for row in figure.find_elements(By.CSS_SELECTOR, ".ledger tbody tr"):
+            before, added, alpha = (float(cell.text) for cell in row.find_elements(By.TAG_NAME, "td")[:3])
+            assert before + added == pytest.approx(alpha, abs=0.02)
     Select(figure.find_element(By.CSS_SELECTOR, "select[aria-label=show]")).select_by_visible_text("all")
     first = figure.find_element(By.CSS_SELECTOR, ".walk strong").text
     figure.find_elements(By.CSS_SELECTOR, ".controls button")[1].click()
     assert figure.find_element(By.CSS_SELECTOR, ".walk strong").text != first
+    assert browser.run("return document.activeElement.textContent") == "next ▶", "the hand stays where it was"
     assert browser.complaints() == []
 
 
 def test_the_theme_can_be_changed_by_hand(browser: Browser, report: str) -> None:
-    browser.open(report, dark=True)
+    unfolded(browser, report, dark=True)
     browser.driver.find_element(By.ID, "theme").click()
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
 def test_it_is_drawn_anew_when_the_window_changes(browser: Browser, report: str) -> None:
-    browser.open(report)
+    unfolded(browser, report)
     width = "return document.querySelector('figure[data-kind=frontier] svg[role=img]').getBoundingClientRect().width"
     wide = browser.run(width)
     browser.resize(400, 800)
@@ -190,7 +218,7 @@ def test_it_is_drawn_anew_when_the_window_changes(browser: Browser, report: str)
 def test_a_picture_is_not_blank(browser: Browser, report: str, tmp_path: Path) -> None:
     from PIL import Image
 
-    browser.open(report)
+    unfolded(browser, report)
     with Image.open(browser.picture(tmp_path / "report.png", full=True)) as picture:
         assert picture.size[0] == 1280
         assert len(picture.convert("RGB").resize((160, 1200)).getcolors(1 << 20)) > 100

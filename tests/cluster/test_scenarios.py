@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nbsr_platform.listeners import listeners
+from nbsr_platform.base.listeners import listeners
 
 from benchmarks.reliability.bench import Bench
 from benchmarks.reliability.cluster import LocalCluster

@@ -231,7 +231,7 @@ def test_experts_that_do_not_fit_the_graph(nbsr: ModuleType) -> None:
     with refuses(nbsr, "experts says nothing about"):
         make(nbsr, experts={})
     for count in (0, 1, 3):
-        with refuses(nbsr, rf"one specification a level \(2\), got {count}"):
+        with refuses(nbsr, rf"one specification per level \(2\), got {count}"):
             make(nbsr, experts=[spec] * count)
     with refuses(nbsr, "experts names nodes that the graph does not have: root"):
         make(nbsr, experts={"default": spec, "root": spec})
@@ -335,7 +335,7 @@ def test_audits_of_samples_that_are_not_there(nbsr: ModuleType, model: Any, inde
 def test_an_audit_wants_a_name_for_every_class(nbsr: ModuleType, model: Any) -> None:
     audit = model(rows()).audit(0)
     for names in (["a", "b"], [str(k) for k in range(6)]):
-        with refuses(nbsr, f"class_names must be 5 names, one a class, got {len(names)}"):
+        with refuses(nbsr, f"class_names must be 5 names, one per class, got {len(names)}"):
             audit.render(names)
 
 
@@ -352,7 +352,7 @@ def test_traces_that_cannot_be_joined(nbsr: ModuleType, model: Any) -> None:
 @pytest.mark.parametrize(
     ("usage", "share", "words"),
     [
-        ([1.0] * 3, 0.1, r"usage must be one share a node, \[13\], got shape \[3\]"),
+        ([1.0] * 3, 0.1, r"usage must be one share per node, \[13\], got shape \[3\]"),
         ([2.0] * 13, 0.1, "usage must be a share between 0 and 1, got 2.0"),
         ([1.0] * 13, -0.1, "min_share must be a share between 0 and 1, got -0.1"),
         ([1.0] * 13, float("nan"), "min_share must be a share between 0 and 1, got nan"),

@@ -66,4 +66,4 @@ def test_there_are_examples_to_run() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     tests = [test for name in MODULES for test in finder.find(importlib.import_module(name))]
     documented = {test.name for test in tests if test.examples}
-    assert {"nbsr_core.network.NBSR", "nbsr_core.objectives.Objective"} <= documented
+    assert {"nbsr_core.model.network.NBSR", "nbsr_core.learning.objectives.Objective"} <= documented

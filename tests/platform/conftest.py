@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nbsr_platform.tracking import Tracker
+from nbsr_platform.tracking.tracker import Tracker
 from toys import store_uri
 
 

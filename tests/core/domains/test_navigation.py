@@ -1,0 +1,191 @@
+"""Policies end to end: cloning through time, DAgger, halting, figures, and an episode told in words and pictures."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch.multiprocessing.spawn import start_processes
+
+import nbsr_core as nbsr
+from nbsr_core.domains.domain import Question, Signature, find_domain
+from nbsr_core.domains.navigation.dagger import DaggerOptions, EpisodeBatches
+from nbsr_core.domains.navigation.evaluation import evaluate
+from nbsr_core.domains.navigation.learners import ClonedNbsr, CloningLearner
+from nbsr_core.domains.navigation.models import FrameDensityOptions, RecurrentClassifierOptions, RoutedMemoryOptions
+from nbsr_core.domains.navigation.tasks import NavigationData, NavigationSplits, load
+from nbsr_core.evaluation.evaluation import EvaluationOptions
+from nbsr_core.learning import TrainingConfig
+from nbsr_core.learning.learners import Execution
+from nbsr_core.learning.objectives import Objective
+
+NAVIGATION = find_domain("navigation")
+OURS = RoutedMemoryOptions(
+    experts=nbsr.ExpertSpec(activation="exp", bias=False, bound=100.0),
+    density=FrameDensityOptions(enabled=True, quantile=0.999),
+    objective=Objective(concept=0.3, every_depth=1.0),
+)
+KEYFRAMES = NavigationData(train=600, valid=200, test=200, noise=0.1, alien=3.0)
+MAZES = NavigationData(task="tmaze", train=40, valid=20, test=20)
+QUICK = TrainingConfig(epochs=8, batch_size=32, learning_rate=3e-3, optimizer="adamw", clip_norm=1.0)
+
+
+def build(kind: str, options: object, splits: NavigationSplits) -> CloningLearner:
+    torch.manual_seed(0)
+    signature = Signature(splits.class_names, splits.feature_names)
+    learner = NAVIGATION.models[kind].build(options, signature)
+    assert isinstance(learner, CloningLearner)
+    return learner
+
+
+@pytest.fixture(scope="module")
+def keyframes() -> tuple[ClonedNbsr, NavigationSplits]:
+    splits = load(KEYFRAMES, 0)
+    learner = build("nbsr_mem", OURS, splits)
+    assert isinstance(learner, ClonedNbsr)
+    list(learner.train(splits, QUICK, 0, Execution()))
+    return learner, splits
+
+
+@pytest.fixture(scope="module")
+def maze() -> tuple[ClonedNbsr, NavigationSplits]:
+    """Hardly trained: for what holds of any agent."""
+    splits = load(MAZES, 0)
+    learner = build("nbsr_mem", replace(OURS, dagger=DaggerOptions(rounds=1, episodes=10)), splits)
+    assert isinstance(learner, ClonedNbsr)
+    list(learner.train(splits, replace(QUICK, epochs=2), 0, Execution()))
+    return learner, splits
+
+
+def test_it_remembers_the_cue_and_halts_before_the_alien(keyframes: tuple[ClonedNbsr, NavigationSplits]) -> None:
+    learner, splits = keyframes
+    found = evaluate(learner, splits, EvaluationOptions(max_vacuity=0.5)).metrics
+    assert found["test/success"] >= 0.98
+    assert found["alien_overlay/halts"] > 0.98
+    assert found["alien_replacing/halts"] > 0.98
+    assert found["test/halts"] < 0.02
+    assert found["fast/mean_depth"] < found["test/mean_depth"] == 2.0
+
+
+def test_without_a_threshold_it_never_halts_and_says_so(keyframes: tuple[ClonedNbsr, NavigationSplits]) -> None:
+    learner, splits = keyframes
+    found = evaluate(learner, splits, EvaluationOptions(eta=5.0))
+    assert found.metrics["alien_overlay/halts"] == 0.0
+    assert any("never halts" in warning for warning in found.warnings)
+    assert any("no test" in warning for warning in found.warnings)
+
+
+def test_reactive_policies_cannot_know_the_turn() -> None:
+    """At the wall, left and right are equally likely: nobody without memory does better than a coin."""
+    splits = load(NavigationData(train=300, valid=50, test=400), 0)
+    learner = build("cnn", NAVIGATION.models["cnn"].options(), splits)
+    list(learner.train(splits, replace(QUICK, epochs=3), 0, Execution()))
+    success = evaluate(learner, splits, EvaluationOptions()).metrics["test/success"]
+    assert 0.5 < success < 0.75
+
+
+def test_episodes_end_in_one_way(maze: tuple[ClonedNbsr, NavigationSplits]) -> None:
+    learner, splits = maze
+    found = evaluate(learner, splits, EvaluationOptions(max_vacuity=0.5)).metrics
+    for name in ("test", "fast", "alien", "alien/fast"):
+        ends = ("reached_goal", "wrong_door", "crashes", "halts", "lost")
+        assert sum(found[f"{name}/{end}"] for end in ends) == pytest.approx(1.0)
+
+
+def test_a_stored_policy_is_the_same_policy(maze: tuple[ClonedNbsr, NavigationSplits]) -> None:
+    learner, splits = maze
+    again = build("nbsr_mem", OURS, splits)
+    again.load_state(learner.state())
+    assert again.probabilities(splits.test.x[:5]).equal(learner.probabilities(splits.test.x[:5]))
+    flat = splits.test.x[:, 0].flatten(1)  # a table of single frames, as a served model gets it
+    assert again.probabilities(flat).equal(learner.probabilities(splits.test.x[:, :1]))
+
+
+def test_dagger_asks_the_expert_on_the_agents_own_ways(tmp_path: Path) -> None:
+    splits = load(MAZES, 0)
+    learner = build("cnn_gru", RecurrentClassifierOptions(dagger=DaggerOptions(rounds=2, episodes=5)), splits)
+    kept = tmp_path / "trial.episodes"
+    batches = EpisodeBatches(splits.train, 16, 6, learner.dagger, learner, splits.maps["train"], kept)
+    sizes = [sum(len(y) for _, y in batches.epoch(0, epoch)) for epoch in range(6)]
+    assert sizes == [40, 40, 45, 45, 50, 50]
+    resumed = EpisodeBatches(splits.train, 16, 6, learner.dagger, learner, splits.maps["train"], kept)
+    assert resumed.gathered.keys() == {1, 2}
+    assert resumed.gathered[2].x.equal(batches.gathered[2].x)
+    for x, y in batches.epoch(0, 5):
+        assert int((y >= 0).sum(1).max()) == y.shape[1] == x.shape[1]
+
+
+def _episodes(rank: int, world: int, folder: str) -> None:
+    """One worker of several gathers a round; what it has afterwards goes to a file."""
+    torch.set_num_threads(1)
+    if world > 1:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    splits = load(MAZES, 0)
+    learner = build("cnn_gru", RecurrentClassifierOptions(dagger=DaggerOptions(rounds=1, episodes=7)), splits)
+    maps = splits.maps["train"]
+    batches = EpisodeBatches(splits.train, 16, 2, learner.dagger, learner, maps, shard=(rank, world))
+    list(batches.epoch(0, 1))
+    torch.save((batches.gathered[1].x, batches.gathered[1].y), f"{folder}/{rank} of {world}")
+
+
+def test_workers_share_a_round_of_dagger_and_all_get_what_one_would_have_gathered(tmp_path: Path) -> None:
+    start_processes(_episodes, args=(2, str(tmp_path)), nprocs=2, start_method="spawn")
+    _episodes(0, 1, str(tmp_path))
+    x, y = torch.load(tmp_path / "0 of 1")
+    for rank in range(2):
+        x_of_all, y_of_all = torch.load(tmp_path / f"{rank} of 2")
+        assert y_of_all.equal(y)
+        torch.testing.assert_close(x_of_all, x)
+
+
+def test_dagger_without_maps_is_refused() -> None:
+    splits = load(NavigationData(train=20, valid=20, test=20), 0)
+    learner = build("cnn_gru", RecurrentClassifierOptions(dagger=DaggerOptions(rounds=1)), splits)
+    with pytest.raises(nbsr.InputError, match="dagger needs maps to walk on"):
+        list(learner.train(splits, QUICK, 0, Execution()))
+    with pytest.raises(nbsr.InputError, match=r"fewer than epochs \(1\), got 3"):
+        EpisodeBatches(splits.train, 8, 1, DaggerOptions(rounds=3), learner, load(MAZES, 0).maps["train"])
+    few = DaggerOptions(rounds=1, episodes=2)
+    with pytest.raises(nbsr.InputError, match="an episode for each of 3 workers, got 2"):
+        EpisodeBatches(splits.train, 8, 2, few, learner, load(MAZES, 0).maps["train"], shard=(0, 3))
+
+
+def test_an_episode_is_told_in_words_and_pictures(maze: tuple[ClonedNbsr, NavigationSplits]) -> None:
+    learner, splits = maze
+    answer = NAVIGATION.explain(learner, splits, Question(episode=3, max_vacuity=0.5))
+    assert answer is not None
+    steps = answer.data["steps"]
+    assert steps[0]["place"] == tuple(splits.maps["test"].start[3].tolist())
+    assert sum(steps[0]["belief"].values()) == pytest.approx(1.0)
+    assert next(node for node, _ in steps[0]["route"]) in ("Cruising", "Evasion")
+    assert answer.text.count("\n") == len(steps) + 1
+    assert answer.svg is not None
+    assert ElementTree.fromstring(answer.svg).tag.endswith("svg")
+    assert answer.gif is not None
+    film = Image.open(BytesIO(answer.gif))
+    assert getattr(film, "n_frames") >= 2  # noqa: B009
+    assert min(film.size) >= 320, "large enough to be seen"
+    everything_unknown = NAVIGATION.explain(learner, splits, Question(episode=20, max_vacuity=1e-9))
+    assert everything_unknown is not None
+    assert everything_unknown.data["outcome"].startswith("halted after 1 steps")
+    with pytest.raises(nbsr.InputError, match=r"from 0 to \d+ \(test 0 to 19, alien 20 to \d+\), got 999"):
+        NAVIGATION.explain(learner, splits, Question(episode=999))
+
+
+def test_keyframes_are_told_too(keyframes: tuple[ClonedNbsr, NavigationSplits]) -> None:
+    learner, splits = keyframes
+    clean = NAVIGATION.explain(learner, splits, Question(episode=1, max_vacuity=0.5))
+    assert clean is not None
+    assert clean.data["outcome"] == "all actions right"
+    met = NAVIGATION.explain(learner, splits, Question(episode=200, max_vacuity=0.5))
+    assert met is not None
+    assert met.data["outcome"] == f"halted at frame {int(splits.extra['alien_overlay'].y[0])}"
+    assert met.data["steps"][-1]["does"] == "halt"
+    assert met.data["steps"][-1]["closeness"] < 1e-3
+    with pytest.raises(nbsr.InputError, match="no prompt"):
+        NAVIGATION.explain(learner, splits, Question(prompt="go"))

