@@ -18,10 +18,12 @@ import torch
 from torch import Tensor, nn
 
 import nbsr_core as nbsr
-from nbsr_core import dirichlet, figures, metrics
+from nbsr_core import metrics
+from nbsr_core.belief import dirichlet
 from nbsr_core.domains import iris
-from nbsr_core.domains.base import Splits
-from nbsr_core.training import TensorBatches, Trainer, TrainingConfig, seed_everything
+from nbsr_core.learning import TensorBatches, Trainer, TrainingConfig, seed_everything
+from nbsr_core.learning.splits import Splits
+from nbsr_core.plots import beliefs as figures
 
 OBJECTIVE = nbsr.Objective(every_depth=2.0)
 TRAINING = TrainingConfig(epochs=100, learning_rate=1e-2, optimizer="adamw", weight_decay=0.1)

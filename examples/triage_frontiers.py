@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 from nbsr_platform import Study
-from nbsr_platform.paths import Home
-from nbsr_platform.results import TrialResult
-from nbsr_platform.store import ResultStore
-from nbsr_platform.summary import short
-from nbsr_platform.trial import data_fingerprint, grid
+from nbsr_platform.report.summary import short
+from nbsr_platform.trials.home import Home
+from nbsr_platform.trials.results import TrialResult
+from nbsr_platform.trials.store import ResultStore
+from nbsr_platform.trials.trial import data_fingerprint, grid
 
-from nbsr_core.frontier_figure import frontier_bands
 from nbsr_core.metrics import seed_interval
+from nbsr_core.plots.frontier import frontier_bands
 
 COSTS = (12.5, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0, 50.0, 60.0, 80.0, 125.0)
 FIGURES = (
