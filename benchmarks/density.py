@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from nbsr_platform.study import Study
+from nbsr_platform.study.study import Study
 
 from nbsr_core import metrics
 from nbsr_core.domains.vision.data import load

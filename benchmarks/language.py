@@ -37,8 +37,8 @@ from nbsr_core.domains.language.models import (
     build_standard,
 )
 from nbsr_core.domains.tabular import DensityOptions
-from nbsr_core.experts import ExpertSpec
-from nbsr_core.routers import RouterSpec
+from nbsr_core.model.experts import ExpertSpec
+from nbsr_core.model.routers import RouterSpec
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def peak_memory(run: Callable[[], object]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two seconds a measurement instead of ten")
+    parser.add_argument("--quick", action="store_true", help="two seconds per measurement instead of ten")
     parser.add_argument("--batch", type=int, default=256, help="sentences at once; K = 65 also with four times as many")
     parser.add_argument("--cpu", action="store_true", help="CPU seconds of one thread, where the machine is busy")
     arguments = parser.parse_args()

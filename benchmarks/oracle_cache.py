@@ -16,7 +16,7 @@ from nbsr_core.domains.vision.backbones import BackboneOptions
 from nbsr_core.domains.vision.data import feature_names, pixel_names
 from nbsr_core.domains.vision.embedded import digits
 from nbsr_core.domains.vision.models import FlatOptions, build_flat
-from nbsr_core.training import TensorBatches, Trainer, TrainingConfig
+from nbsr_core.learning import TensorBatches, Trainer, TrainingConfig
 
 ROUNDS = 3
 EPOCHS = 20  # of the fast one, in turn with one of the slow one

@@ -15,14 +15,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from nbsr_platform.paths import Home
-from nbsr_platform.proposals import Proposal
-from nbsr_platform.report import Material, page
+from nbsr_platform.report import StudyResults, page
 from nbsr_platform.report.find import of_study
-from nbsr_platform.results import TrialResult
-from nbsr_platform.store import ResultStore
-from nbsr_platform.study import Study
-from nbsr_platform.trial import Trial, data_fingerprint, grid, make_trial
+from nbsr_platform.search.proposals import Proposal
+from nbsr_platform.study.study import Study
+from nbsr_platform.trials.home import Home
+from nbsr_platform.trials.results import TrialResult
+from nbsr_platform.trials.store import ResultStore
+from nbsr_platform.trials.trial import Trial, data_fingerprint, grid, make_trial
 
 TRIALS, CLASSES, MIDS = 500, 41, 4
 
@@ -126,7 +126,7 @@ def _audit(chance: random.Random, sample: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def made_up_search(trials: int, chance: random.Random) -> Material:
+def made_up_search(trials: int, chance: random.Random) -> StudyResults:
     """A search of which every proposal is finished and every tenth is on the Pareto set."""
     study, finished, proposals = made_up_study(trials, search=True), [], []
     for number in range(trials):
@@ -135,7 +135,7 @@ def made_up_search(trials: int, chance: random.Random) -> Material:
         finished.append((trial, made_up_result(trial, chance)))
         proposals.append(Proposal(number, "COMPLETE", options, [chance.random(), chance.random()], trial.key))
     pareto = [proposal.number for proposal in proposals[::10]]
-    return Material(study, finished, (), trials, proposals, pareto, "nbsr run made-up.yaml")
+    return StudyResults(study, finished, (), trials, proposals, pareto, "nbsr run made-up.yaml")
 
 
 def main() -> None:
@@ -147,11 +147,13 @@ def main() -> None:
         for trial in grid(study, data_fingerprint(study)):
             store.save(made_up_result(trial, chance))
         began = perf_counter()
-        material = of_study(home, study)
+        study_results = of_study(home, study)
         read = perf_counter() - began
-        text = page([material], "made up")
+        text = page([study_results], "made up")
         seconds = perf_counter() - began
-        print(f"grid of {len(material.finished)} trials: {seconds:.1f} s ({read:.1f} s of it reading), {_size(text)}")
+        print(
+            f"grid of {len(study_results.finished)} trials: {seconds:.1f} s ({read:.1f} s of it reading), {_size(text)}"
+        )
     found = made_up_search(TRIALS, chance)
     began = perf_counter()
     text = page([found], "made up")

@@ -12,17 +12,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from nbsr_platform.paths import Home
-from nbsr_platform.results import TrialResult
-from nbsr_platform.store import ResultStore
-from nbsr_platform.study import Collection, Study, load
-from nbsr_platform.summary import Row, figures_over_seeds, summarise
-from nbsr_platform.trial import Trial, data_fingerprint, grid
+from nbsr_platform.report.summary import ComparisonRow, figures_over_seeds, summarise
+from nbsr_platform.study.study import Study, load
+from nbsr_platform.trials.home import Home
+from nbsr_platform.trials.results import TrialResult
+from nbsr_platform.trials.store import ResultStore
+from nbsr_platform.trials.trial import Trial, data_fingerprint, grid
 
 from nbsr_core.errors import InputError
 from nbsr_core.metrics import Interval, seed_interval
+from nbsr_core.metrics.names import Line
 
 Ended = list[tuple[Trial, TrialResult]]
+USES: dict[str, Line] = {"deep": "test", "fast": "fast"}
 
 
 def main() -> None:
@@ -34,7 +36,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     asked = parser.parse_args()
     what = load(asked.study, asked.overrides)
-    for study in what.studies if isinstance(what, Collection) else (what,):
+    for study in what.studies:
         ended = finished(study, ResultStore(Home.of(asked.home).trials))
         print("\n".join(comparison(summarise(ended, study.paper), asked.figures)), end="\n\n")
         if asked.against:
@@ -51,7 +53,7 @@ def finished(study: Study, store: ResultStore) -> Ended:
     return [(trial, store.load(trial.key)) for trial in trials]
 
 
-def comparison(rows: Sequence[Row], figures: Sequence[str]) -> Iterator[str]:
+def comparison(rows: Sequence[ComparisonRow], figures: Sequence[str]) -> Iterator[str]:
     yield f"| {rows[0].study}, {rows[0].n} seeds | {' | '.join(figures)} |"
     yield f"| --- {'| ---: ' * len(figures)}|"
     for row in rows:
@@ -72,11 +74,11 @@ def differences(ended: Ended, against: str, figures: Sequence[str]) -> Iterator[
     results = {(trial.label, trial.seed): result for trial, result in ended}
     families = {trial.label: trial.family for trial, _ in ended}
     for label, family in families.items():
-        for config, prefix in {"deep": "test", "fast": "fast"}.items() if family == "nbsr" else ():
+        for config, line in USES.items() if family == "nbsr" else ():
             cells = []
             for name in figures:
                 gaps = [
-                    one_seed(result, prefix, name) - one_seed(results[against, seed], "test", name)
+                    one_seed(result, line, name) - one_seed(results[against, seed], "test", name)
                     for (owner, seed), result in results.items()
                     if owner == label
                 ]
@@ -84,8 +86,8 @@ def differences(ended: Ended, against: str, figures: Sequence[str]) -> Iterator[
             yield f"| {label} {config} | {' | '.join(cells)} |"
 
 
-def one_seed(result: TrialResult, prefix: str, name: str) -> float:
-    found = figures_over_seeds([result], prefix).get(name)
+def one_seed(result: TrialResult, line: Line, name: str) -> float:
+    found = figures_over_seeds([result], line).get(name)
     return float("nan") if found is None else found.estimate
 
 

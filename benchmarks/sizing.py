@@ -15,10 +15,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from nbsr_platform.doctor import size
-
 from benchmarks.reliability.cluster import LocalCluster, working_folder
 from benchmarks.reliability.ledger import make_study
+from nbsr_core.files import size
 
 TRIALS, EPOCHS, NAP = 24, 10, 0.1
 WORKERS = (1, 2, 4)

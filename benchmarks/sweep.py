@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nbsr_platform.study import Study
-    from nbsr_platform.trial import Trial
+    from nbsr_platform.study.study import Study
+    from nbsr_platform.trials.trial import Trial
 
 EPOCHS, WORKERS = 5, 2
 WAYS = {
@@ -65,7 +65,7 @@ class Sweep:
 
 
 def study_of(trials: int) -> Study:
-    from nbsr_platform.study import Study
+    from nbsr_platform.study.study import Study
 
     return Study.from_dict(
         {
@@ -87,7 +87,7 @@ def study_of(trials: int) -> Study:
 
 
 def trial_at(study: Study, fingerprint: str, learning_rate: float) -> Trial:
-    from nbsr_platform.trial import make_trial
+    from nbsr_platform.trials.trial import make_trial
 
     training = replace(study.models["nbsr"].training, learning_rate=learning_rate)
     return make_trial(study, "nbsr", 0, fingerprint, training=training)
@@ -95,7 +95,7 @@ def trial_at(study: Study, fingerprint: str, learning_rate: float) -> Trial:
 
 def accuracy_of(trial: Trial) -> float:
     """The whole trial in this process: what every way does for its living."""
-    from nbsr_platform.worker import run_trial
+    from nbsr_platform.execution.worker import run_trial
 
     *_, result = run_trial(trial, "cpu")
     return float(result.metrics["valid/accuracy"])  # type: ignore[union-attr]
@@ -104,7 +104,7 @@ def accuracy_of(trial: Trial) -> float:
 def proposals(study: Study, trials: int) -> Iterator[tuple[Any, Any, float]]:
     """An Optuna study, its trial and the learning rate that it proposes: those of the platform's search."""
     import optuna
-    from nbsr_platform.search import sampler_of
+    from nbsr_platform.search.feed import sampler_of
 
     assert study.search is not None
     search = optuna.create_study(direction="maximize")
@@ -116,7 +116,7 @@ def proposals(study: Study, trials: int) -> Iterator[tuple[Any, Any, float]]:
 
 def plain(trials: int, threads: int | None) -> tuple[list[float], dict[str, float]]:
     import torch
-    from nbsr_platform.trial import data_fingerprint
+    from nbsr_platform.trials.trial import data_fingerprint
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -131,7 +131,7 @@ def plain(trials: int, threads: int | None) -> tuple[list[float], dict[str, floa
 
 
 def ours(trials: int) -> tuple[list[float], dict[str, float]]:
-    from nbsr_platform.running import run
+    from nbsr_platform.execution.runner import run
 
     with tempfile.TemporaryDirectory() as home:
         outcome = run(study_of(trials), home=home).parts[0].outcome
@@ -145,7 +145,7 @@ def tune_tutorial(trials: int) -> tuple[list[float], dict[str, float]]:
     import nbsr_platform  # noqa: F401  (quiet settings for Ray, before it is imported)
     import ray
     import torch
-    from nbsr_platform.trial import data_fingerprint
+    from nbsr_platform.trials.trial import data_fingerprint
     from ray import tune
     from ray.tune.search.optuna import OptunaSearch
 

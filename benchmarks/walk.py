@@ -127,7 +127,7 @@ def growth(budget: float, batch: int = 4096) -> list[tuple[str, int, int, Timing
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a second a measurement instead of several")
+    parser.add_argument("--quick", action="store_true", help="a second per measurement instead of several")
     budget = 1.0 if parser.parse_args().quick else 5.0
     limits = mac_limits()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ratio to the flat MLP, median [10%, 90%]\n")

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median, stdev
 
-from nbsr_platform.results import TrialResult
-from nbsr_platform.running import run
-from nbsr_platform.store import ResultStore
-from nbsr_platform.study import Study
-from nbsr_platform.terminal import Terminal
-from nbsr_platform.trial import Trial, data_fingerprint, grid
+from nbsr_platform.base.terminal import Terminal
+from nbsr_platform.execution.runner import run
+from nbsr_platform.study.study import Study
+from nbsr_platform.trials.results import TrialResult
+from nbsr_platform.trials.store import ResultStore
+from nbsr_platform.trials.trial import Trial, data_fingerprint, grid
 from scipy.stats import t as student_t
 
 WAYS = (1, 2)

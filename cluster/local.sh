@@ -2,7 +2,7 @@
 # A real cluster of two Ray nodes on this machine, with an MLflow server on Postgres, all of it on loopback only and
 # behind a token; for development and the tests. `down` ends exactly the processes that `up` started.
 #
-#   cluster/local.sh up      start it in $NBSR_CLUSTER_FOLDER (.nbsr-cluster unless told), say how to use it
+#   cluster/local.sh up      start it in $NBSR_CLUSTER_FOLDER (.nbsr-cluster by default), say how to use it
 #   cluster/local.sh env     print what to export: source <(cluster/local.sh env)
 #   cluster/local.sh status  say what runs
 #   cluster/local.sh start|kill PART   one part alone: postgres, mlflow, head or worker (kill: without warning)

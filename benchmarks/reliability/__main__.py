@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
+
+from nbsr_platform.base import git
 
 from benchmarks.reliability import __doc__ as usage
 from benchmarks.reliability.bench import Bench
@@ -24,7 +25,7 @@ FOUND = ROOT / "docs" / "results" / "reliability.json"
 def main() -> None:
     parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(SCENARIOS), default=[], metavar="NAME")
-    parser.add_argument("--folder", type=Path, help="for stores and logs; a temporary one unless told")
+    parser.add_argument("--folder", type=Path, help="for stores and logs; a temporary one by default")
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     parser.add_argument("--tables", action="store_true", help="only write the tables anew from what was found before")
     asked = parser.parse_args()
@@ -64,9 +65,8 @@ def run(names: list[str], folder: Path | None) -> bool:
 
 def commit() -> str:
     """Of the code that is tried, with a + where files differ from it."""
-    asked = [["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--", "nbsr_core", "platform"]]
-    head, changed = (subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.strip() for words in asked)
-    return f"{head}{'+' if changed else ''}" if head else "unknown"
+    head = git.commit(ROOT)
+    return "unknown" if head is None else f"{head}{'+' if git.has_changes(ROOT, 'nbsr_core', 'platform') else ''}"
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from typing import Any
 import optuna
 import yaml
 from mlflow import MlflowClient
-from nbsr_platform.paths import Home
-from nbsr_platform.search_storage import open_storage
+from nbsr_platform.search.storage import open_storage
+from nbsr_platform.trials.home import Home
 
 from nbsr_core.domains.iris import Iris
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from nbsr_core.domains.base import Splits
 from nbsr_core.domains.iris import Iris
+from nbsr_core.learning.splits import Splits
 
 
 @dataclass(frozen=True)

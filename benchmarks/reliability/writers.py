@@ -11,7 +11,7 @@ from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric
-from nbsr_platform.tracking_store import TrackingStore
+from nbsr_platform.tracking.store import TrackingStore
 
 PROCESSES = 8
 _together: Any = None
@@ -42,7 +42,7 @@ def _prepare(together: Barrier) -> None:
 
 
 def _write(uri: str, runs: list[str], calls: int, figures: int) -> float:
-    """One process: a thread a run, all of them beginning when every process is ready."""
+    """One process: a thread per run, all of them beginning when every process is ready."""
     store = TrackingStore(uri)
     _together.wait()
     began, start = time.time(), threading.Barrier(len(runs))

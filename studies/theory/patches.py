@@ -12,12 +12,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nbsr_core.domains.base import Split, Splits
 from nbsr_core.domains.domain import Domain, ModelKind, Signature
 from nbsr_core.domains.tabular import MLP, NbsrOptions, build_nbsr
 from nbsr_core.errors import InputError
-from nbsr_core.evaluation import Evaluation, EvaluationOptions
-from nbsr_core.learners import Learner, NbsrLearner
+from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
+from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.metrics import classification_metrics
 
 # Seeds of what all training sets share: the inputs that are answered for.

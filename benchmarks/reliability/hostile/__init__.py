@@ -6,10 +6,11 @@ One list for the test that tries them all and for the table in docs/reliability.
 from benchmarks.reliability.hostile.case import OWNED, PASSWORD, Hostile
 from benchmarks.reliability.hostile.files import FILES
 from benchmarks.reliability.hostile.packing import PACKING
+from benchmarks.reliability.hostile.rehearsed import REHEARSED
 from benchmarks.reliability.hostile.stores import STORES
 from benchmarks.reliability.hostile.studies import STUDIES
 from benchmarks.reliability.hostile.trust import TRUST
 
-HOSTILE: tuple[Hostile, ...] = (*STUDIES, *STORES, *TRUST, *FILES, *PACKING)
+HOSTILE: tuple[Hostile, ...] = (*STUDIES, *STORES, *TRUST, *FILES, *PACKING, *REHEARSED)
 
 __all__ = ["HOSTILE", "OWNED", "PASSWORD", "Hostile"]

@@ -13,12 +13,13 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 
-from nbsr_platform.paths import Home
-from nbsr_platform.results import TrialResult
-from nbsr_platform.store import MANIFEST, ResultStore, seal
-from nbsr_platform.study import Study
-from nbsr_platform.trial import data_fingerprint, grid
-from nbsr_platform.worker import run_trial
+from nbsr_platform.execution.worker import run_trial
+from nbsr_platform.study.study import Study
+from nbsr_platform.trials.home import Home
+from nbsr_platform.trials.results import TrialResult
+from nbsr_platform.trials.sealed import MANIFEST, seal
+from nbsr_platform.trials.store import ResultStore
+from nbsr_platform.trials.trial import data_fingerprint, grid
 
 GOOD = "name: fine\ndomain: iris\nmodels: {mlp: {}}\n"
 SEARCH = GOOD.replace("mlp", "nbsr") + "search: {trials: 3, objectives: {valid/accuracy: maximize}, space: "
@@ -84,9 +85,10 @@ class Hostile:
             store = ResultStore(Home(folder / ".nbsr").trials)
             found = trained()
             store.save(found)
-            model = store.folder(found.key) / "model.pt"
+            place = store.weights.folder(found.weights)
+            model = place / "model.pt"
             model.write_bytes(self.weights(model.read_bytes()))
-            seal(store.folder(found.key), found.key)  # whoever can write to a store can also make its checksums right
+            seal(place, found.weights)  # whoever can write to a store can also make its checksums right
 
     @property
     def arguments(self) -> list[str]:

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nbsr_platform.paths import Home
-from nbsr_platform.store import ResultStore
-from nbsr_platform.tracking_store import TrackingStore
+from nbsr_platform.tracking.store import TrackingStore
+from nbsr_platform.trials.home import Home
+from nbsr_platform.trials.store import ResultStore
 
 from benchmarks.reliability.hostile.case import GOOD, KEY, OWNED, Hostile, trained
 

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from nbsr_platform.checkpoints import CHECKPOINT
+from nbsr_platform.trials.checkpoints import CHECKPOINT
 
 from benchmarks.reliability.bench import TEAM_STUDY, Bench
 from benchmarks.reliability.ledger import TEAM, Outcome, naps, repeated

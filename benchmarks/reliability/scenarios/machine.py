@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nbsr_platform.checkpoints import CHECKPOINT
+from nbsr_platform.trials.checkpoints import CHECKPOINT
 
 from benchmarks.reliability.bench import Bench, run_here, start_here, wait_for
 from benchmarks.reliability.ledger import BATCHES, EPOCHS, TRIALS, Outcome, naps
