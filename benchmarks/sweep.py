@@ -134,7 +134,7 @@ def ours(trials: int) -> tuple[list[float], dict[str, float]]:
     from nbsr_platform.execution.runner import run
 
     with tempfile.TemporaryDirectory() as home:
-        outcome = run(study_of(trials), home=home).parts[0].outcome
+        outcome = run(study_of(trials), home=home).parts[0].ended_trials
     return outcome.ended_at, {
         repr(trial.training["learning_rate"]): result.metrics["valid/accuracy"]
         for trial, result in outcome.finished.values()

@@ -52,7 +52,7 @@ def finished(study_file: str, overrides: Sequence[str], home: Path, workers: int
     """All trials of the study with so many workers, run if they are not there, in the order of the grid."""
     study = Study.load(study_file, [*overrides, f"resources.workers={workers}", "resources.concurrency=1"])
     place = home / f"{workers}-workers"
-    outcome = run(study, home=place, console=Terminal(stderr=True)).parts[0].outcome
+    outcome = run(study, home=place, console=Terminal(stderr=True)).parts[0].ended_trials
     if outcome.failed:
         raise SystemExit(f"{study.name} with {workers} workers: {len(outcome.failed)} trials failed")
     store = ResultStore(place / "trials")

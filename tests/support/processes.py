@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +96,10 @@ def document(folder: Path, study: str, *more: str) -> dict[str, Any]:
 
 
 @contextmanager
-def running(folder: Path, study: str, *more: str, impatient: bool = False) -> Iterator[subprocess.Popen[str]]:
-    """`nbsr run --json` under way. At the end whatever is left of it is killed: it, its Ray, its workers."""
-    command = [sys.executable, "-c", IMPATIENT] if impatient else COMMAND
+def under_way(folder: Path, command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A command under way. At the end whatever is left of it is killed: it, its Ray, its workers."""
     with subprocess.Popen(
-        [*command, "run", study, "--json", *more],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as driver:
         try:
             yield driver
@@ -113,6 +107,14 @@ def running(folder: Path, study: str, *more: str, impatient: bool = False) -> It
             if driver.poll() is None:
                 for pid in [driver.pid, *descendants(driver.pid)]:
                     kill(pid)
+
+
+def running(
+    folder: Path, study: str, *more: str, impatient: bool = False
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """`nbsr run --json` under way, see `under_way`."""
+    command = [sys.executable, "-c", IMPATIENT] if impatient else COMMAND
+    return under_way(folder, [*command, "run", study, "--json", *more])
 
 
 def recorded(result: dict[str, Any]) -> dict[str, dict[str, float]]:

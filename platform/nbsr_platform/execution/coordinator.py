@@ -16,8 +16,8 @@ from typing import Protocol
 from nbsr_platform.base.credentials import scrubbed
 from nbsr_platform.execution.feeds import Epoch, Feed
 from nbsr_platform.tracking.recorder import StudyNews
+from nbsr_platform.trials.ended_trials import EndedTrials
 from nbsr_platform.trials.home import Home
-from nbsr_platform.trials.outcome import Outcome
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.store import ResultStore
 from nbsr_platform.trials.trial import StaleError, Trial
@@ -39,14 +39,16 @@ class Coordinator:
     One thread at a time uses it: the main thread, or that of the warm workers while the main thread waits for them.
 
     Attributes:
-        outcome: grows as trials end, so that it tells the truth after Ctrl-C too.
+        ended_trials: grows as trials end, so that it tells the truth after Ctrl-C too.
         error: what went wrong in the driver itself (a full disk, a lost database); it ends the study. Left to an
             executor it would be the trial's failure, and a good result be tried again until it is given up.
     """
 
-    def __init__(self, feed: Feed, study: str, home: Home, news: StudyNews, watcher: Watcher, outcome: Outcome) -> None:
+    def __init__(
+        self, feed: Feed, study: str, home: Home, news: StudyNews, watcher: Watcher, ended_trials: EndedTrials
+    ) -> None:
         self.feed, self.study, self.home = feed, study, home
-        self.news, self.watcher, self.outcome = news, watcher, outcome
+        self.news, self.watcher, self.ended_trials = news, watcher, ended_trials
         self.store = ResultStore(home.trials)
         self.error: Exception | None = None
 
@@ -108,15 +110,16 @@ class Coordinator:
             self.store.save(result)
         elif result.status == "failed":
             result.error = scrubbed(result.error or "")
+            self.store.save_weights(result)
         counted = self.feed.done(trial, result)
         if counted.status == "failed":
             log = self.home.log(self.study, trial.key)
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(f"{trial.name}\n{counted.error}\n")
-        self.outcome.add(trial, counted)
-        self.outcome.judged_again += result.was_judged_again
+        self.ended_trials.add(trial, counted)
+        self.ended_trials.judged_again += result.was_judged_again
         shutil.rmtree(self.home.checkpoints / trial.weights_key, ignore_errors=True)
-        self.outcome.ended_at.append(time.monotonic())
+        self.ended_trials.ended_at.append(time.monotonic())
         result.state = None
         self.news.ended(trial, result)
         self.watcher.ended(trial, counted)

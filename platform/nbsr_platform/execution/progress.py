@@ -14,11 +14,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from nbsr_core.metrics.names import VALID, FigureName
 from nbsr_platform.base.terminal import Terminal
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.trial import Trial
 
 PLAIN_SECONDS = 5.0
+VALID_ACCURACY = str(FigureName("accuracy", VALID))
 
 
 @dataclass
@@ -117,7 +119,7 @@ class Progress:
         self.done += 1
         self.failed += result.status == "failed"
         self.pruned += result.status == "pruned"
-        accuracy = result.metrics.get("valid/accuracy")
+        accuracy = result.metrics.get(VALID_ACCURACY)
         if accuracy is not None and (self.best is None or accuracy > self.best[0]):
             self.best = (accuracy, trial.name)
         if result.status == "failed":

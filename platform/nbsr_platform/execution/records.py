@@ -99,7 +99,7 @@ class StudyRecord:
     def _mark_members(self, tracker: Tracker) -> None:
         """Mark a search's Pareto set; the promising ones, which stand for all, get pictures, tables and model."""
         part = self.part
-        members = [ended for ended in part.outcome.finished.values() if ended[0].proposal in part.pareto]
+        members = [ended for ended in part.ended_trials.finished.values() if ended[0].proposal in part.pareto]
         tracker.unmark_members(part.run_id, except_for={trial.key for trial, _ in members})
         said = time.monotonic()
         for count, (trial, result) in enumerate(members, 1):

@@ -59,20 +59,20 @@ class RunResult:
 
     def to_json(self) -> dict[str, Any]:
         """The document that `nbsr run --json` prints."""
-        outcomes = [part.outcome for part in self.parts]
+        all_trials = [part.ended_trials for part in self.parts]
         repeated = sum(len(part.repeats.finished) for part in self.parts)
-        judged_again = sum(part.outcome.judged_again + part.repeats.judged_again for part in self.parts)
+        judged_again = sum(part.ended_trials.judged_again + part.repeats.judged_again for part in self.parts)
         return {
             "study": self.name,
             "tracking_uri": self.tracking_uri,
             "run_id": self.run_id,
             "report": str(self.report),
             "trials": {
-                "total": sum(outcome.total for outcome in outcomes),
-                "finished": sum(len(outcome.finished) for outcome in outcomes),
-                "reused": sum(outcome.reused for outcome in outcomes),
-                "failed": sum(len(outcome.failed) for outcome in outcomes),
-                "pruned": sum(outcome.pruned for outcome in outcomes),
+                "total": sum(ended_trials.total for ended_trials in all_trials),
+                "finished": sum(len(ended_trials.finished) for ended_trials in all_trials),
+                "reused": sum(ended_trials.reused for ended_trials in all_trials),
+                "failed": sum(len(ended_trials.failed) for ended_trials in all_trials),
+                "pruned": sum(ended_trials.pruned for ended_trials in all_trials),
                 **({"judged_again": judged_again} if judged_again else {}),
                 **({"repeated": repeated} if repeated else {}),
             },

@@ -31,10 +31,10 @@ from nbsr_platform.study.study import Collection, Study
 from nbsr_platform.study.warnings import say_warnings
 from nbsr_platform.tracking.recorder import Recorder, StudyNews
 from nbsr_platform.tracking.store import TrackingError, checked
+from nbsr_platform.trials.ended_trials import EndedTrials
 from nbsr_platform.trials.home import Home
 from nbsr_platform.trials.keys import study_key
 from nbsr_platform.trials.locks import study_lock
-from nbsr_platform.trials.outcome import Outcome
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.store import ResultStore
 from nbsr_platform.trials.trial import Trial, data_fingerprint, grid
@@ -206,7 +206,7 @@ class Runner:
         trials = grid(opened.study, opened.fingerprint)
         missing = self.find_missing(opened.study, trials)
         with Progress(self.console, opened.study.name, len(trials), len(trials) - len(missing)) as progress:
-            self.run_trials(opened, trials, missing, opened.part.outcome, progress)
+            self.run_trials(opened, trials, missing, opened.part.ended_trials, progress)
 
     def run_search(self, opened: _OpenStudy) -> None:
         """All proposals, then the promising ones with further seeds."""
@@ -218,7 +218,7 @@ class Runner:
         mend(self.search_journal(opened), search.objectives.values())
         feed = SearchFeed.open(study, part.key, opened.fingerprint, self.home, self.search_storage)
         for trial, result in feed.ended():
-            self.reuse(opened, trial, result, part.outcome, feed.counted(result))
+            self.reuse(opened, trial, result, part.ended_trials, feed.counted(result))
         if feed.asked > search.trials:
             self.console.say(
                 f"{study.name}: the search has {feed.asked} proposals already, more than search.trials: "
@@ -227,11 +227,11 @@ class Runner:
         proposals = max(search.trials, feed.asked)
         again_at_most = min(search.promising, proposals) * (len(study.seeds) - 1)
         with Progress(self.console, study.name, proposals, proposals - feed.remaining, again_at_most) as progress:
-            self.execute(opened, feed, Counter({search.model: feed.remaining}), part.outcome, progress)
+            self.execute(opened, feed, Counter({search.model: feed.remaining}), part.ended_trials, progress)
             for trial, result in feed.reused:
-                self.reuse(opened, trial, result, part.outcome, feed.counted(result))
+                self.reuse(opened, trial, result, part.ended_trials, feed.counted(result))
             part.pareto, part.promising, part.proposals = feed.pareto(), feed.promising(), feed.proposals()
-            again = feed.repeats(trial for trial, _ in part.outcome.finished.values())
+            again = feed.repeats(trial for trial, _ in part.ended_trials.finished.values())
             missing = self.find_missing(study, again)
             progress.expect(proposals + len(again), len(again) - len(missing))
             self.run_trials(opened, again, missing, part.repeats, progress)
@@ -255,31 +255,31 @@ class Runner:
         opened: _OpenStudy,
         trials: Sequence[Trial],
         missing: Sequence[Trial],
-        outcome: Outcome,
+        ended_trials: EndedTrials,
         progress: Progress,
     ) -> None:
         """Reuse what is there, and run what is missing."""
         for trial in trials:
             if trial not in missing:
-                self.reuse(opened, trial, self.results.load(trial.key), outcome)
-        self.execute(opened, GridFeed(list(missing)), Counter(trial.label for trial in missing), outcome, progress)
+                self.reuse(opened, trial, self.results.load(trial.key), ended_trials)
+        self.execute(opened, GridFeed(list(missing)), Counter(trial.label for trial in missing), ended_trials, progress)
 
     def reuse(
         self,
         opened: _OpenStudy,
         trial: Trial,
         result: TrialResult,
-        outcome: Outcome,
+        ended_trials: EndedTrials,
         counted: TrialResult | None = None,
     ) -> None:
         """Count a stored result, and have it recorded where that was not done."""
-        if (trial.key, trial.proposal) not in outcome.finished:
-            outcome.add(trial, result if counted is None else counted)
-            outcome.reused += 1
+        if (trial.key, trial.proposal) not in ended_trials.finished:
+            ended_trials.add(trial, result if counted is None else counted)
+            ended_trials.reused += 1
             opened.news.ended(trial, result)
 
     def execute(
-        self, opened: _OpenStudy, feed: Feed, waiting: Counter[str], outcome: Outcome, progress: Progress
+        self, opened: _OpenStudy, feed: Feed, waiting: Counter[str], ended_trials: EndedTrials, progress: Progress
     ) -> None:
         """Feed the executor until there are no more trials, and all have ended.
 
@@ -287,7 +287,7 @@ class Runner:
             opened: the study.
             feed: where its trials come from.
             waiting: how many trials of each model there will be.
-            outcome: what becomes of them.
+            ended_trials: what becomes of them.
             progress: shows it.
         """
         if not waiting.total():
@@ -295,7 +295,7 @@ class Runner:
         progress.wait_for(waiting)
         self.executor.start()
         self.executor.prepare(opened.study, self.console)
-        coordinator = Coordinator(feed, opened.study.name, self.home, opened.news, progress, outcome)
+        coordinator = Coordinator(feed, opened.study.name, self.home, opened.news, progress, ended_trials)
         self.executor.execute(coordinator, opened.study)
 
     def end_as_failed(self, opened: _OpenStudy, error: Exception) -> None:

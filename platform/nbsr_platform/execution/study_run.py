@@ -8,7 +8,7 @@ from functools import cached_property
 from nbsr_platform.report import StudyResults, summary
 from nbsr_platform.search.proposals import Proposal
 from nbsr_platform.study.study import Study
-from nbsr_platform.trials.outcome import Outcome
+from nbsr_platform.trials.ended_trials import EndedTrials
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.trial import Trial
 
@@ -18,7 +18,7 @@ class StudyRun:
     """One study's part of a run.
 
     Attributes:
-        outcome: of the study's trials; of a search, its proposals.
+        ended_trials: of the study's trials; of a search, its proposals.
         repeats: of a search, what its promising members gave with further seeds.
         pareto: of a search, numbers of the proposals that no other one beats in every objective.
         promising: those of the Pareto set that stand for all of it.
@@ -27,8 +27,8 @@ class StudyRun:
 
     study: Study
     run_id: str
-    outcome: Outcome = field(default_factory=Outcome)
-    repeats: Outcome = field(default_factory=Outcome)
+    ended_trials: EndedTrials = field(default_factory=EndedTrials)
+    repeats: EndedTrials = field(default_factory=EndedTrials)
     pareto: list[int] = field(default_factory=list)
     promising: list[int] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)
@@ -38,12 +38,12 @@ class StudyRun:
     @cached_property
     def study_results(self) -> StudyResults:
         """What its report is made from, once it has ended."""
-        outcomes = (self.outcome, self.repeats)
+        all_trials = (self.ended_trials, self.repeats)
         return StudyResults(
             self.study,
-            [ended for outcome in outcomes for ended in outcome.finished.values()],
+            [ended for ended_trials in all_trials for ended in ended_trials.finished.values()],
             [(trial.name, result.last_words) for trial, result in self.failed],
-            sum(outcome.total for outcome in outcomes),
+            sum(ended_trials.total for ended_trials in all_trials),
             self.proposals,
             self.pareto,
             self.study.command,
@@ -51,7 +51,7 @@ class StudyRun:
 
     @property
     def failed(self) -> list[tuple[Trial, TrialResult]]:
-        return self.outcome.failed + self.repeats.failed
+        return self.ended_trials.failed + self.repeats.failed
 
     @property
     def rows(self) -> list[summary.ComparisonRow]:

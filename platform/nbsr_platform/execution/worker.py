@@ -100,11 +100,8 @@ class TrialWork:
         except StaleError as error:
             return self.finished(TrialResult(self.trial.key, "stale", 0.0, self.epochs, error=str(error)))
         except Exception as error:
-            text = "".join(traceback.format_exception(error))
             made_in = environment(torch.get_num_threads(), self.workers, self.device)
-            return self.finished(
-                TrialResult(self.trial.key, "failed", 0.0, self.epochs, error=text, environment=made_in)
-            )
+            return self.finished(_failed(self.trial, error, made_in, self.epochs))
         return self.report(done=False)
 
     def stop(self) -> None:
@@ -132,7 +129,11 @@ def run_trial(trial: Trial, device: str, execution: Execution | None = None) -> 
     yield from learner.train(splits, training, trial.seed, execution)
     if execution.shard[0] > 0:
         return  # one of a team judges for all
-    result = _judged(trial, domain, splits, learner, made_in)
+    try:
+        result = _judged(trial, domain, splits, learner, made_in)
+    except Exception as error:  # what was learned is kept: when the mistake is mended, only judging is left to do
+        result = _failed(trial, error, made_in)
+        result.weights = trial.weights_key
     result.state = learner.state()
     yield result
 
@@ -183,6 +184,13 @@ def _judged(trial: Trial, domain: Domain, splits: Splits, learner: Learner, made
         trial=asdict(trial),
         weights=trial.weights_key,
     )
+
+
+def _failed(
+    trial: Trial, error: Exception, made_in: dict[str, str], epochs: list[dict[str, float]] | None = None
+) -> TrialResult:
+    text = "".join(traceback.format_exception(error))
+    return TrialResult(trial.key, "failed", 0.0, epochs or [], error=text, environment=made_in)
 
 
 def beside_here(beside: str | None) -> str | None:

@@ -148,7 +148,6 @@ class TrackingStore:
         sqlite = sqlite_file(self.uri)
         try:
             if sqlite is not None:
-                sweep(sqlite.parent)  # what somebody left who was killed
                 if not sqlite.exists():
                     _migrate_beside(sqlite)
                 else:
@@ -207,6 +206,7 @@ def _migrate_beside(file: Path) -> None:
     """
     from mlflow import MlflowClient
 
+    sweep(file.parent)  # what somebody left who was killed here
     with temporary_place(file.parent, file.name) as folder:
         folder.mkdir()  # the database has files beside it while it is written to
         beside = folder / file.name

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from nbsr_platform.base.endings import Interrupted, interruptible
 from nbsr_platform.base.starting import begun, is_starting, starting
-from processes import COMMAND, GRID, descendants, kill, place, wait_for
+from processes import COMMAND, GRID, place, under_way, wait_for
 
 STUDY = """
 name: flowers
@@ -43,24 +40,6 @@ class Own(Iris):
 GOES_ON = "stopped. What is done is kept; the same command goes on from here:\n  nbsr run"
 
 
-@contextmanager
-def begins(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as driver:
-        try:
-            yield driver
-        finally:
-            if driver.poll() is None:
-                for pid in [driver.pid, *descendants(driver.pid)]:
-                    kill(pid)
-
-
 @pytest.mark.parametrize(
     ("module", "number"),
     [(SLEEPS, signal.SIGINT), (DEAF, signal.SIGINT), (DEAF, signal.SIGTERM)],
@@ -69,7 +48,7 @@ def begins(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 def test_nobody_can_keep_a_run_from_ending(tmp_path: Path, module: str, number: int) -> None:
     (tmp_path / "own.py").write_text(module)
     (tmp_path / "flowers.yaml").write_text(STUDY)
-    with begins(tmp_path, "run", "flowers.yaml") as driver:
+    with under_way(tmp_path, [*COMMAND, "run", "flowers.yaml"]) as driver:
         wait_for(lambda: (tmp_path / "here").exists() or driver.poll() is not None, 60)
         if module is DEAF and number == signal.SIGTERM:
             time.sleep(1)
@@ -85,7 +64,7 @@ def test_nobody_can_keep_a_run_from_ending(tmp_path: Path, module: str, number: 
 def test_other_commands_say_it_in_a_word(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(SLEEPS)
     (tmp_path / "flowers.yaml").write_text(STUDY)
-    with begins(tmp_path, "validate", "flowers.yaml") as driver:
+    with under_way(tmp_path, [*COMMAND, "validate", "flowers.yaml"]) as driver:
         wait_for(lambda: (tmp_path / "here").exists() or driver.poll() is not None, 60)
         driver.send_signal(signal.SIGINT)
         output, errors = driver.communicate(timeout=60)
@@ -97,7 +76,7 @@ def test_a_store_that_is_being_made_is_not_waited_for(tmp_path: Path) -> None:
     """Trials run in this process while the tracking store of a new home makes its tables, for seconds."""
     study = "name: naps\ndomain: napping:Napping\ntraining: {epochs: 500, batch_size: 30}\nmodels: {mlp: {}}\n"
     folder = place(tmp_path / "naps", study)
-    with begins(folder, "run", "naps.yaml", "--local") as driver:
+    with under_way(folder, [*COMMAND, "run", "naps.yaml", "--local"]) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "study   naps.yaml\n"
         assert driver.stdout.readline() == "naps: 1 trials\n"
@@ -114,7 +93,7 @@ def test_a_store_that_is_being_made_is_not_waited_for(tmp_path: Path) -> None:
 def test_ctrl_c_at_any_moment_of_the_start(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(GRID)
     for moment in (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 13.0):
-        with begins(tmp_path, "run", "tiny.yaml") as driver:
+        with under_way(tmp_path, [*COMMAND, "run", "tiny.yaml"]) as driver:
             assert driver.stdout is not None
             assert driver.stdout.readline() == "study   tiny.yaml\n"
             time.sleep(moment)

@@ -222,3 +222,20 @@ def test_a_search_with_another_evaluation_option_judges_its_proposals_again(tmp_
     assert "judged_again" not in first["trials"]
     assert again["trials"]["judged_again"] == again["trials"]["finished"] == 2
     assert len(WeightsStore(tmp_path / "home" / "weights").keys()) == 2
+
+
+def test_what_was_learned_is_kept_where_judging_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study.from_dict({"name": "small", "domain": "iris", "training": {"epochs": 2}, "models": {"mlp": {}}})
+    domain = type(study.domain_object)
+
+    def mistaken(*_: Any) -> Evaluation:
+        raise ZeroDivisionError("a mistake in judging")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(domain, "evaluate", mistaken)
+        first = run(study, home=tmp_path, local=True)
+    ((_, failed),) = first.parts[0].failed
+    assert "a mistake in judging" in failed.last_words
+    assert len(failed.epochs) == 2
+    again = run(study, home=tmp_path, local=True).to_json()["trials"]
+    assert (again["finished"], again["judged_again"]) == (1, 1), "mended, nothing is trained again"

@@ -128,5 +128,5 @@ def test_a_gpu_that_only_ray_knows_of_is_asked_for_and_the_trial_runs(tmp_path: 
         result = run(Study.from_dict(study), home=tmp_path)
     finally:
         ray.shutdown()
-    ((_, found),) = result.parts[0].outcome.finished.values()
+    ((_, found),) = result.parts[0].ended_trials.finished.values()
     assert (found.status, found.environment["device"]) == ("finished", "cpu") or torch.cuda.is_available()

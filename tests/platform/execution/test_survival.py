@@ -18,8 +18,8 @@ from nbsr_platform.execution.on_ray.tune_trials import TuneTrials
 from nbsr_platform.execution.on_ray.warm_pool import _Ending
 from nbsr_platform.execution.worker import beside_here
 from nbsr_platform.trials.checkpoints import CHECKPOINT, EPOCHS, last_good_checkpoint
+from nbsr_platform.trials.ended_trials import EndedTrials
 from nbsr_platform.trials.home import Home
-from nbsr_platform.trials.outcome import Outcome
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.sealed import StoreError
 from nbsr_platform.trials.store import ResultStore
@@ -69,7 +69,7 @@ def test_what_a_disk_says_is_told_in_one_line(capsys: pytest.CaptureFixture[str]
 
 def test_the_first_thing_that_goes_wrong_in_the_driver_ends_the_study(tmp_path: Path) -> None:
     one = [flat_trial()[0]]
-    coordinator = Coordinator(GridFeed(one), "study", Home(tmp_path), cast(Any, None), cast(Any, None), Outcome())
+    coordinator = Coordinator(GridFeed(one), "study", Home(tmp_path), cast(Any, None), cast(Any, None), EndedTrials())
     ending = _Ending(cast(Any, SimpleNamespace(trials=TuneTrials(coordinator), check_wanted=lambda: None)))
     with coordinator.guard():
         pass

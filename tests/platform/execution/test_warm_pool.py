@@ -19,8 +19,8 @@ from nbsr_platform.execution.on_ray.compat import is_alive
 from nbsr_platform.execution.on_ray.session import ray_session
 from nbsr_platform.execution.progress import Progress
 from nbsr_platform.study.study import Study
+from nbsr_platform.trials.ended_trials import EndedTrials
 from nbsr_platform.trials.home import Home
-from nbsr_platform.trials.outcome import Outcome
 from nbsr_platform.trials.store import ResultStore
 from nbsr_platform.trials.trial import data_fingerprint, grid
 from processes import NAPS, document, place, wait_for
@@ -51,7 +51,7 @@ class Trained:
         self.home = Home(folder / "home")
         self.store = ResultStore(self.home.trials)
 
-    def run(self, executor: OnRay, seed: int, **resources: Any) -> Outcome:
+    def run(self, executor: OnRay, seed: int, **resources: Any) -> EndedTrials:
         values = {
             "name": f"s{seed}",
             "domain": "iris",
@@ -60,11 +60,13 @@ class Trained:
             "seeds": [seed],
         }
         study = Study.from_dict({**values, "resources": resources})
-        trials, outcome = grid(study, data_fingerprint(study)), Outcome()
+        trials, ended_trials = grid(study, data_fingerprint(study)), EndedTrials()
         with Progress(Terminal(io.StringIO()), study.name, len(trials), 0) as progress:
             feed = GridFeed(list(trials))
-            executor.execute(Coordinator(feed, study.name, self.home, cast(Any, NO_NEWS), progress, outcome), study)
-        return outcome
+            executor.execute(
+                Coordinator(feed, study.name, self.home, cast(Any, NO_NEWS), progress, ended_trials), study
+            )
+        return ended_trials
 
 
 def pool_of(executor: OnRay) -> Any:

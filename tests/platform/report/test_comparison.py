@@ -13,7 +13,7 @@ from nbsr_platform.execution.study_run import StudyRun
 from nbsr_platform.report.summary import figures_csv, study_metrics, summarise
 from nbsr_platform.study.paper import Paper
 from nbsr_platform.study.study import Collection, Study, StudyError, load
-from nbsr_platform.trials.outcome import Outcome
+from nbsr_platform.trials.ended_trials import EndedTrials
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.trial import Trial
 from rich.console import Console
@@ -130,12 +130,12 @@ class TestCeiling:
 
 def test_table_and_json_tell_the_same(tmp_path: Path) -> None:
     study = Study.load(written(tmp_path, BASE + PAPER))
-    outcome = Outcome()
+    ended_trials = EndedTrials()
     for trial, found in OUTCOMES:
-        outcome.add(trial, found)
+        ended_trials.add(trial, found)
     for _, found in OUTCOMES:
         found.warnings.append("eta = -100 is no test")
-    result = RunResult("med", "sqlite://", tmp_path / "report.html", [StudyRun(study, "1", outcome=outcome)])
+    result = RunResult("med", "sqlite://", tmp_path / "report.html", [StudyRun(study, "1", ended_trials=ended_trials)])
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(comparison(result))
     told, plain = console.export_text(), result.to_json()

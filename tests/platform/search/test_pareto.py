@@ -11,7 +11,7 @@ from nbsr_platform.execution.run_result import RunResult
 from nbsr_platform.execution.study_run import StudyRun
 from nbsr_platform.report import StudyResults, page, pareto
 from nbsr_platform.report.verdicts import answer
-from nbsr_platform.trials.outcome import Outcome
+from nbsr_platform.trials.ended_trials import EndedTrials
 
 from benchmarks.report import made_up_result, made_up_search
 
@@ -45,11 +45,11 @@ def test_every_member_has_its_parameters_and_its_command(searched: StudyResults)
 
 
 def test_json_has_the_pareto_set(searched: StudyResults, tmp_path: Path) -> None:
-    outcome = Outcome()
+    ended_trials = EndedTrials()
     for trial, result in searched.finished:
-        outcome.add(trial, result)
+        ended_trials.add(trial, result)
     part = StudyRun(
-        searched.study, "1", outcome=outcome, pareto=list(searched.pareto), proposals=list(searched.proposals)
+        searched.study, "1", ended_trials=ended_trials, pareto=list(searched.pareto), proposals=list(searched.proposals)
     )
     plain = RunResult("made-up", "sqlite://", tmp_path / "r.html", [part]).to_json()
     told = plain["pareto"][searched.study.name]

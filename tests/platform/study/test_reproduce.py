@@ -13,8 +13,8 @@ from nbsr_platform.execution.study_run import StudyRun
 from nbsr_platform.report import StudyResults, page
 from nbsr_platform.report.find import find
 from nbsr_platform.study.study import Study, load
+from nbsr_platform.trials.ended_trials import EndedTrials
 from nbsr_platform.trials.home import Home
-from nbsr_platform.trials.outcome import Outcome
 from nbsr_platform.trials.store import ResultStore
 from nbsr_platform.trials.trial import data_fingerprint, grid
 
@@ -26,12 +26,12 @@ SETTINGS = ["training.epochs=7", "data.samples=80", "seeds=[3, 4]"]
 
 def finished(home: Home, study: Study) -> StudyRun:
     """The study's part of a run that has ended."""
-    outcome = Outcome()
+    ended_trials = EndedTrials()
     for trial in grid(study, data_fingerprint(study)):
         result = made_up_result(trial, random.Random(trial.seed))
         ResultStore(home.trials).save(result)
-        outcome.add(trial, result)
-    return StudyRun(study, "1", outcome=outcome)
+        ended_trials.add(trial, result)
+    return StudyRun(study, "1", ended_trials=ended_trials)
 
 
 def runs_again(study_results: StudyResults) -> Study:
@@ -84,7 +84,7 @@ def test_the_environment_of_the_results_is_told(tmp_path: Path) -> None:
     path = tmp_path / "one.yaml"
     path.write_text(STUDY)
     part = finished(Home(tmp_path / "home"), Study.load(path))
-    for number, (_, result) in enumerate(part.outcome.finished.values()):
+    for number, (_, result) in enumerate(part.ended_trials.finished.values()):
         result.environment |= {"torch": f"2.{number % 2}", "threads": "3", "kernels": "compiled", "commit": "abc"}
     text = page([part.study_results], "t")
     for name, value in {"torch": "2.0, 2.1", "threads": "3", "kernels": "compiled", "commit": "abc"}.items():

@@ -9,7 +9,7 @@ from nbsr_platform.trials.trial import Trial
 
 
 @dataclass
-class Outcome:
+class EndedTrials:
     """What became of the trials of a study, in the order in which they ended; proposals count one by one."""
 
     finished: dict[tuple[str, int | None], tuple[Trial, TrialResult]] = field(default_factory=dict)
