@@ -135,7 +135,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         ONE + "    graph: {dept: 3}\n",
         [
             "study.yaml:5: models.nbsr.graph.dept: unknown key; did you mean 'depth'? allowed: "
-            "shape, depth, width, widths"
+            "shape, depth, width, widths, generalist"
         ],
     ),
     "misspelt value": (
@@ -171,7 +171,9 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "list for a mapping": (
         ONE + "    graph: [1]\n",
-        ["study.yaml:5: models.nbsr.graph: expected a mapping (keys: shape, depth, width, widths), got [1]"],
+        [
+            "study.yaml:5: models.nbsr.graph: expected a mapping (keys: shape, depth, width, widths, generalist), got [1]"
+        ],
     ),
     "yes for true": (
         ONE + "    calibrate: yes\n",
