@@ -171,9 +171,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "list for a mapping": (
         ONE + "    graph: [1]\n",
-        [
-            "study.yaml:5: models.nbsr.graph: expected a mapping (keys: shape, depth, width, widths, generalist), got [1]"
-        ],
+        [f"study.yaml:5: models.nbsr.graph: expected a mapping (keys: {GRAPH_KEYS}), got [1]"],
     ),
     "yes for true": (
         ONE + "    calibrate: yes\n",
