@@ -17,6 +17,7 @@ from nbsr_core.domains.domain import SHIPPED
 from nbsr_core.errors import InputError
 
 DOMAINS = ", ".join(SHIPPED)
+GRAPH_KEYS = "shape, depth, width, widths, generalist"
 
 
 @pytest.fixture(autouse=True)
