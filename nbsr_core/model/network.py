@@ -22,7 +22,7 @@ from nbsr_core.model._modules import ModulesOf
 from nbsr_core.model.experts import ExpertSpec, LevelExperts
 from nbsr_core.model.routers import LevelRouters, RouterSpec
 from nbsr_core.model.walk import WalkInput, soft_walk, stopping_walk, tracing_walk
-from nbsr_core.options.specs import Estimator, RoutingMode, check_choice, check_temperature
+from nbsr_core.options.specs import Estimator, EvidenceKind, RoutingMode, check_choice, check_temperature
 from nbsr_core.trace.belief_trace import BeliefTrace
 from nbsr_core.trace.exits import Prediction, check_eta, check_max_vacuity
 
@@ -51,6 +51,10 @@ class NBSR(nn.Module):
         routing: how training walks choose: `gumbel` (straight-through) or `softmax` (every path at once, weighted, for
             training through time), or `argmax` (no exploring: routers learn from a concept or balance loss alone).
         estimator: whose evidence teaches the router, see `nbsr_core.kernels.routing`.
+        evidence: what the output e of an expert means: pseudo-counts (`absolute`, the paper's `alpha + e`), or
+            multiples of the belief that it finds (`relative`, `alpha + alpha e`). Relative evidence makes a walk a
+            product of experts: each refines what was said before it, by a factor 1 + e for each class, and need not
+            say it again. It is strictly positive as well, so precision grows at every step (Theorem 1).
         prior_weight: W of Subjective Logic, `alpha = e + W a`; K by default, which makes the prior all ones.
         base_rate: a, the prior probability of each class; uniform by default.
         side_dim: size of the side information eps that routers may see.
@@ -78,6 +82,7 @@ class NBSR(nn.Module):
         router: RouterSpec = RouterSpec(),  # noqa: B008 (frozen)
         routing: RoutingMode = "gumbel",
         estimator: Estimator = "sparse",
+        evidence: EvidenceKind = "absolute",
         prior_weight: float | None = None,
         base_rate: Sequence[float] | None = None,
         side_dim: int = 0,
@@ -86,12 +91,14 @@ class NBSR(nn.Module):
         super().__init__()
         check_choice("routing", routing, RoutingMode)
         check_choice("estimator", estimator, Estimator)
+        check_choice("evidence", evidence, EvidenceKind)
         self.graph = graph
         num_classes = self.num_classes = whole_number("num_classes", num_classes, 2)
         oracle_dim = self.oracle_dim = whole_number("oracle_dim", oracle_dim, 1)
         side_dim = self.side_dim = whole_number("side_dim", side_dim, 0)
         self.routing: RoutingMode = routing
         self.estimator: Estimator = estimator
+        self.evidence: EvidenceKind = evidence
         self.router_spec = router
         self.backbone = backbone
         self.tau = 1.0
@@ -227,6 +234,7 @@ class NBSR(nn.Module):
             router=self.router_spec,
             routing=self.routing,
             estimator=self.estimator,
+            evidence=self.evidence,
             side_dim=self.side_dim,
             density=copy.deepcopy(self.density),
         )

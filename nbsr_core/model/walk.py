@@ -47,6 +47,8 @@ def tracing_walk(
             level, h, belief, side, position, mode=mode, tau=tau, siblings=siblings
         )
         position, routes, evidence = found.position, found.routes, found.evidence
+        if model.evidence == "relative":
+            evidence = evidence * belief
         if scale is not None:
             evidence = evidence * (scale if row is None else scale.index_select(0, row)).unsqueeze(1)
         evidence = _spread(evidence, row, batch)
@@ -119,7 +121,7 @@ def whole_walk(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: flo
         return None
     temperature = model.calibration.temperature if _calibrates(model) else None
     found = backend_for(rows.h, levels=model.levels).walk(
-        model.levels, *rows, model.prior.to(rows.h.dtype), model.router_spec, eta, temperature
+        model.levels, *rows, model.prior.to(rows.h.dtype), model.router_spec, model.evidence, eta, temperature
     )
     if found is None:
         return None
@@ -145,6 +147,8 @@ def level_by_level(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity:
     for depth, level in enumerate(model.levels, start=1):
         found = backend_for(h, levels=[level]).level(level, h, alpha, side, position, mode="argmax", tau=1.0)
         position, evidence = found.position, found.evidence
+        if model.evidence == "relative":
+            evidence *= alpha
         if scale is not None:
             evidence *= scale.unsqueeze(1)
         alpha = evidence.add_(alpha)
@@ -209,6 +213,7 @@ def soft_walk(
             reach_below = reach_below.index_add(1, children - reached.start, probs)
             logits_here = torch.where((node == parent).unsqueeze(1), logits, logits_here)
         evidence = torch.einsum("bn,bnk->bk", reach_below, model.experts[level].every_expert(h))
+        evidence = evidence * alpha if model.evidence == "relative" else evidence
         evidence = evidence if scale is None else evidence * scale.unsqueeze(1)
         alpha = alpha + evidence
         choice = logits_here.detach().argmax(-1)

@@ -29,6 +29,7 @@ LARGEST_BOUND = 1e30  # float32 ends at 3e38, and beliefs are sums
 BeliefInput = Literal["alpha", "log", "mean", "none"]
 RoutingMode = Literal["gumbel", "softmax", "argmax"]
 Estimator = Literal["sparse", "counterfactual"]
+EvidenceKind = Literal["absolute", "relative"]
 
 SMALLEST_TEMPERATURE = 1e-6  # colder, and the softmax of logits / tau has no gradient that float32 can hold
 

@@ -18,7 +18,9 @@ from nbsr_core.domains.tabular import NbsrOptions
 from nbsr_core.learning.config import TrainingConfig
 from nbsr_core.model.experts import ExpertSpec
 
-NBSR_KEYS = "graph, experts, router, routing, estimator, prior_weight, density, objective, calibrate, hidden, training"
+NBSR_KEYS = (
+    "graph, experts, router, routing, estimator, evidence, prior_weight, density, objective, calibrate, hidden, training"
+)
 FORMS = "{int: [low, high]}, {float: [low, high]} or {choice: [...]}"
 
 WORKING = """\
