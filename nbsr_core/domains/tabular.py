@@ -151,6 +151,10 @@ class WalkOptions:
             finds (`relative`: each expert refines what was said before it, so that a specialist that sees few samples
             need not learn everything anew).
         prior_weight: W of Subjective Logic, `alpha = e + W a`; None takes the number of classes, a prior of all ones.
+        normalise: an ablation: the belief is scaled back to the precision of the prior after each step, which the paper
+            forbids, because nothing can then be told to be unknown.
+        training_eta: an ablation: entropy below which walks end while training too, which the paper warns of ("lazy
+            optimization"); None never ends one early.
         calibrate: fit one temperature per depth on the validation split.
     """
 
@@ -163,6 +167,8 @@ class WalkOptions:
     )
     evidence: EvidenceKind = "absolute"
     prior_weight: float | None = None
+    normalise: bool = False
+    training_eta: float | None = None
     density: DensityOptions = field(default_factory=DensityOptions)
     objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
     calibrate: bool = True
@@ -170,7 +176,7 @@ class WalkOptions:
     @property
     def of_walk(self) -> dict[str, Any]:
         """The arguments of `NBSR` that are taken over as they are."""
-        taken = ("experts", "router", "routing", "estimator", "evidence", "prior_weight")
+        taken = ("experts", "router", "routing", "estimator", "evidence", "prior_weight", "normalise", "training_eta")
         return {name: getattr(self, name) for name in taken}
 
 

@@ -32,6 +32,8 @@ from nbsr_core.options.specs import EvaluationOptions as EvaluationOptions
 from nbsr_core.trace.belief_trace import BeliefTrace
 from nbsr_core.trace.exits import is_vacuous
 
+PRUNED = "pruned"
+
 
 @dataclass
 class Evaluation:
@@ -69,6 +71,8 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
     for name in (TEST, *sets):
         found |= named(place(name, at_depth("*")), alike)
         found |= named(name, ("smallest_mid_usage", "routing_agreement"))
+    if options.prune is not None:
+        found |= named(PRUNED, (*alike, "experts", "parameters"))
     if options.max_vacuity == NEVER:
         return found
     return found.union(*(named(use, ("max_vacuity", *OF_ABSTENTION)) for use in (TEST, FAST)))
@@ -136,6 +140,8 @@ def _evaluate_walks(evaluation: Evaluation, learner: NbsrLearner, splits: Splits
         evaluation.tables["reliability"] += reliability_rows(trace.probabilities(depth), y, depth)
     _add_walk_tables(evaluation, {TEST: trace, **extra}, y)
     _add_routing(evaluation, TEST, trace, y, learner)
+    if options.prune is not None:
+        _add_pruned(evaluation, learner, splits, valid, options.prune)
     evaluation.audits = audit_walks(learner.model, trace, y, splits, count=options.audits, eta=eta, max_vacuity=limit)
 
 
@@ -177,6 +183,21 @@ def _add_routing(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tenso
     if learner.admissible is not None:
         figures["routing_agreement"] = routing_agreement(trace, y, learner.admissible)
     evaluation.add(data, figures)
+
+
+def _add_pruned(
+    evaluation: Evaluation, learner: NbsrLearner, splits: Splits, valid: BeliefTrace, min_share: float
+) -> None:
+    """The paper's implicit pruning made real: what is left, and what it reaches on the test split."""
+    whole, smaller = learner.model, learner.model.pruned(valid.usage, min_share)
+    learner.model = smaller
+    try:
+        probs = learner.probabilities(splits.test.x)
+    finally:
+        learner.model = whole
+    figures = metrics.classification_metrics(probs, learner.labels(splits.test.y))
+    parameters = sum(parameter.numel() for parameter in smaller.parameters())
+    evaluation.add(PRUNED, {**figures, "experts": float(smaller.graph.num_experts), "parameters": float(parameters)})
 
 
 def _add_abstention(

@@ -199,6 +199,8 @@ class EvaluationOptions:
         max_vacuity: abstain above it; None chooses it on the validation split (`nbsr_core.evaluation.abstention`), 1
             never abstains.
         audits: walks of test samples to keep.
+        prune: also judge a copy without the nodes that fewer than this share of the validation samples visit
+            (`pruned/...`); None judges none.
     """
 
     eta: float | None = None
@@ -214,6 +216,7 @@ class EvaluationOptions:
     etas: tuple[float, ...] | None = None
     max_vacuity: float | None = None
     audits: int = 20
+    prune: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_accuracy_loss < 1:
@@ -223,3 +226,5 @@ class EvaluationOptions:
         check_max_vacuity(self.max_vacuity)
         if self.audits < 0:
             raise InputError(f"audits must be at least 0, got {self.audits!r}")
+        if self.prune is not None and not 0 <= self.prune <= 1:
+            raise InputError(f"prune must be a share between 0 and 1 or None, got {self.prune!r}")

@@ -104,8 +104,10 @@ def plain_walk(
         walk.logits.append(logits_at(model, walk.nodes[-1], h, walk.alphas[-1], side))
         walk.nodes.append(children[int(walk.logits[-1].argmax())])
         said = evidence_at(model, walk.nodes[-1], h, specs) * factor
-        walk.evidence.append(said * walk.alphas[-1] if model.evidence == "relative" else said)
-        walk.alphas.append(walk.alphas[-1] + walk.evidence[-1])
+        after = walk.alphas[-1] + (said * walk.alphas[-1] if model.evidence == "relative" else said)
+        after = after / after.sum() * model.prior.sum() if model.normalise else after
+        walk.evidence.append(after - walk.alphas[-1])
+        walk.alphas.append(after)
     return walk
 
 

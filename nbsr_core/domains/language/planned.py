@@ -40,8 +40,8 @@ def can_plan(model: NBSR) -> bool:
     """
     leaves = {node.level for node in model.graph.nodes if not node.children}
     blind = model.router_spec.belief == "none" and not model.side_dim
-    absolute = model.evidence == "absolute"
-    return blind and absolute and len(leaves) == 1 and all(len(level.banks) == 1 for level in model.experts)
+    plain = model.evidence == "absolute" and not model.normalise
+    return blind and plain and len(leaves) == 1 and all(len(level.banks) == 1 for level in model.experts)
 
 
 def planned_walk(

@@ -136,6 +136,34 @@ def test_a_second_expert_with_little_to_say_can_turn_a_sure_first_one_only_if_it
     assert model.predict(torch.ones(1, 2)).label.tolist() == [answer]
 
 
+@pytest.mark.parametrize("evidence", ["absolute", "relative"])
+@pytest.mark.parametrize("name", ALL_GRAPHS)
+def test_a_normalised_belief_never_grows_surer_of_how_much_it_knows(name: str, evidence: str) -> None:
+    options: dict[str, Any] = {"evidence": evidence, "prior_weight": 3.0, "experts": nbsr.ExpertSpec(activation="exp")}
+    model, plain = (make_model(ALL_GRAPHS[name], normalise=on, **options).eval() for on in (True, False))
+    x = torch.randn(50, FEATURES)
+    trace = model(x).detach()
+    torch.testing.assert_close(trace.precision, torch.full_like(trace.precision, 3.0), rtol=1e-5, atol=0.0)
+    torch.testing.assert_close(trace.probabilities(1), plain(x).detach().probabilities(1))
+    for eta in (None, float(trace.entropy[1].median())):
+        told, expected = model.predict(x, eta=eta), trace.exit(eta)
+        assert torch.equal(told.node, expected.node)
+        torch.testing.assert_close(told.alpha, expected.alpha)
+        torch.testing.assert_close(told.vacuity, torch.ones(50), rtol=1e-5, atol=0.0)
+
+
+def test_exits_while_training_are_those_of_a_given_eta_and_there_are_none_afterwards() -> None:
+    free, x = make_model(GRAPHS["tree"], routing="argmax"), torch.randn(60, FEATURES)
+    eta = float(free(x).entropy[1].detach().median())
+    lazy = make_model(GRAPHS["tree"], routing="argmax", training_eta=eta)
+    early = lazy(x)
+    assert 20 < int((early.length == 1).sum()) < 40
+    assert torch.equal(early.length, free(x, eta=eta).length)
+    assert bool((lazy.eval()(x).length == 3).all())
+    with pytest.raises(nbsr.InputError, match="training_eta: softmax routing takes every path at once"):
+        make_model(GRAPHS["tree"], routing="softmax", training_eta=-2.0)
+
+
 def test_the_prior_is_all_ones_unless_told() -> None:
     assert make_model(GRAPHS["chain"], num_classes=7).prior.tolist() == [1.0] * 7
 
@@ -145,7 +173,7 @@ def test_the_prior_is_all_ones_unless_told() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ALL_GRAPHS)
-@pytest.mark.parametrize("kind", ["alike", "mixed", "side information", "density", "float32", "relative"])
+@pytest.mark.parametrize("kind", ["alike", "mixed", "side information", "density", "float32", "relative", "normalised"])
 def test_a_batch_walks_like_each_sample_on_its_own_spelled_out(
     name: str, kind: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +187,8 @@ def test_a_batch_walks_like_each_sample_on_its_own_spelled_out(
         options["density"] = nbsr.DensityFactor(ORACLE)
     if kind == "relative":
         options |= {"evidence": "relative", "prior_weight": 2.0}
+    if kind == "normalised":
+        options["normalise"] = True
     dtype = torch.float32 if kind == "float32" else torch.float64
     model = make_model(graph, seed=3, **options).to(dtype).eval()
     x = 2 * torch.randn(14, FEATURES, dtype=dtype)

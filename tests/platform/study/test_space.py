@@ -19,7 +19,8 @@ from nbsr_core.learning.config import TrainingConfig
 from nbsr_core.model.experts import ExpertSpec
 
 NBSR_KEYS = (
-    "graph, experts, router, routing, estimator, evidence, prior_weight, density, objective, calibrate, hidden, training"
+    "graph, experts, router, routing, estimator, evidence, prior_weight, normalise, training_eta, density, objective, "
+    "calibrate, hidden, training"
 )
 FORMS = "{int: [low, high]}, {float: [low, high]} or {choice: [...]}"
 
