@@ -71,8 +71,8 @@ class Prediction:
 
     @cached_property
     def vacuity(self) -> Float[Tensor, " B"]:
-        """The share of the belief that is still the prior's, `W / alpha_0`."""
-        return self.prior_weight / self.alpha.sum(-1)
+        """The share of the belief that is still the prior's, `W / alpha_0`; rounding makes it no more than all."""
+        return (self.prior_weight / self.alpha.sum(-1)).clamp_max(1.0)
 
     @cached_property
     def abstained(self) -> Bool[Tensor, " B"]:

@@ -212,7 +212,7 @@ class PlannedPrediction(Prediction):
         max_vacuity: float | None,
     ) -> None:
         self.probs, self.precision, self.label = probs, precision, label
-        self.depth, self.node, self.vacuity = depth, node, prior_weight / precision
+        self.depth, self.node, self.vacuity = depth, node, (prior_weight / precision).clamp_max(1.0)
         self.prior_weight, self.max_vacuity = prior_weight, max_vacuity
         self._known = probs, label
 

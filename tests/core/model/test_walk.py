@@ -150,6 +150,7 @@ def test_a_normalised_belief_never_grows_surer_of_how_much_it_knows(name: str, e
         assert torch.equal(told.node, expected.node)
         torch.testing.assert_close(told.alpha, expected.alpha)
         torch.testing.assert_close(told.vacuity, torch.ones(50), rtol=1e-5, atol=0.0)
+        assert float(told.vacuity.max()) <= 1.0
 
 
 def test_exits_while_training_are_those_of_a_given_eta_and_there_are_none_afterwards() -> None:

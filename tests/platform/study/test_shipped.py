@@ -23,6 +23,16 @@ def test_study_file(path: Path) -> None:
     assert all(study.question for study in studies), "a study says what it asks"
 
 
+def test_ablations_start_from_the_best_recipe_and_change_it() -> None:
+    best, *_ = load(ROOT / "studies" / "medical" / "best.yaml").studies
+    for study in load(ROOT / "studies" / "ablations" / "all.yaml").studies:
+        models = (best.models["nbsr"], *study.models.values())
+        trained = [repr((model.kind, model.options, model.training)) for model in models]
+        assert trained[0] == trained[1], "the first model is the recipe itself"
+        assert len(set(trained[1:])) == len(study.models), "no change is made twice"
+        assert len(study.seeds) == 10
+
+
 def commands(path: Path) -> list[str]:
     """What a document tells people to type, in code spans and blocks, without comments."""
     text = path.read_text()
