@@ -181,8 +181,17 @@ class Domain(ABC):
         """Work whose results `load` reads; the platform does it in parallel beforehand, otherwise `load` does it."""
         return ()
 
+    def judge(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
+        """Fit what is fitted after training, which is the same for every model and domain, then `evaluate`."""
+        from nbsr_core.evaluation.after_training import fit_after_training
+
+        fitted = fit_after_training(learner, splits, options)
+        evaluation = self.evaluate(learner, splits, options)
+        evaluation.metrics |= fitted
+        return evaluation
+
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
-        """Judge a trained model; classification by default."""
+        """Figures of a trained model as it is used, calibrated where it is (`judge`); classification by default."""
         from nbsr_core.evaluation.evaluation import evaluate_classification
 
         return evaluate_classification(learner, splits, options)

@@ -101,13 +101,11 @@ class ToyOptions:
     Attributes:
         oracle_dim: size of the oracle.
         mid_budget: most evidence that the mid expert may give for one class, against a prior of 1.
-        calibrate: fit one temperature per depth on the validation split.
     """
 
     oracle_dim: int = 32
     mid_budget: float = MID_BUDGET
     objective: ObjectiveWeights = field(default_factory=lambda: ObjectiveWeights(every_depth=2.0))
-    calibrate: bool = False
 
     def __post_init__(self) -> None:
         if self.oracle_dim < 1:
@@ -132,7 +130,7 @@ def _build_toy(options: ToyOptions, signature: Signature) -> NbsrLearner:
 
     body = _body(signature.num_features, options.oracle_dim)
     model = _network(body, signature.num_classes, options.oracle_dim, options.mid_budget)
-    return NbsrLearner(model, options.objective, calibrate=options.calibrate)
+    return NbsrLearner(model, options.objective)
 
 
 def _build_flat(options: FlatOptions, signature: Signature) -> Classifier:

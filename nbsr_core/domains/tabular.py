@@ -130,7 +130,6 @@ class WalkOptions:
         estimator: whose evidence teaches the router: that of the chosen child (`sparse`), or of all its siblings too
             (`counterfactual`).
         prior_weight: W of Subjective Logic, `alpha = e + W a`; None takes the number of classes, a prior of all ones.
-        calibrate: fit one temperature per depth on the validation split.
     """
 
     experts: ExpertSpec | tuple[ExpertSpec, ...] = field(default_factory=ExpertSpec)
@@ -142,7 +141,6 @@ class WalkOptions:
     prior_weight: float | None = None
     density: DensityOptions = field(default_factory=DensityOptions)
     objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
-    calibrate: bool = True
 
     @property
     def of_walk(self) -> dict[str, Any]:
@@ -241,7 +239,7 @@ def build_nbsr(
         admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
     if options.objective.concept and admissible is None:
         raise InputError("objective.concept needs graph.shape: taxonomy, whose nodes own classes")
-    return NbsrLearner(model, options.objective, admissible, options.calibrate)
+    return NbsrLearner(model, options.objective, admissible)
 
 
 def build_mlp(options: MlpOptions, signature: Signature) -> Classifier:

@@ -22,6 +22,9 @@ NEVER = 1.0
 """The `max_vacuity` that switches abstention off: no vacuity is above it."""
 
 
+MAX_DOUBT = "max_doubt"
+"""Of a model that knows no vacuity: it abstains where `1 - confidence` is above it; chosen on the validation split."""
+
 OF_ABSTENTION = ("coverage", "abstained", "accuracy_answered", "error_answered")
 """Names of the figures; the last two are missing where nobody is answered."""
 

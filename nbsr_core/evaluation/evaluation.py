@@ -11,7 +11,17 @@ from torch import Tensor
 
 from nbsr_core import metrics
 from nbsr_core.belief import dirichlet
-from nbsr_core.evaluation.abstention import NEVER, OF_ABSTENTION, Use, abstention_figures, by_confidence, threshold
+from nbsr_core.evaluation.abstention import (
+    MAX_DOUBT,
+    NEVER,
+    OF_ABSTENTION,
+    Use,
+    abstention_figures,
+    by_confidence,
+    threshold,
+)
+from nbsr_core.evaluation.after_training import temperature_names
+from nbsr_core.evaluation.answers import OF_ANSWERS, answer_figures, raw_figures
 from nbsr_core.evaluation.walk_tables import (
     Row,
     audit_walks,
@@ -25,7 +35,7 @@ from nbsr_core.evaluation.walk_tables import (
     separation_rows,
     usage_rows,
 )
-from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.learning.learners import Answers, Learner, NbsrLearner
 from nbsr_core.learning.splits import Splits
 from nbsr_core.metrics.names import ETA, FAST, PARAMETERS, TEST, TO_THE_END, VALID, at_depth, named, place
 from nbsr_core.options.specs import EvaluationOptions as EvaluationOptions
@@ -59,10 +69,12 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
 
     A few may be missing for good reasons: there is no `fast/eta` where no early exit is worth it.
     """
-    alike = metrics.OF_CLASSIFICATION
-    found = {PARAMETERS}.union(*(named(name, alike) for name in (TEST, VALID, *sets)))
+    alike = OF_ANSWERS
+    found = {PARAMETERS, *temperature_names(learner, options)}.union(
+        *(named(name, alike) for name in (TEST, VALID, *sets))
+    )
     if not isinstance(learner, NbsrLearner):
-        return found if options.max_vacuity is not None else found | named(TEST, OF_ABSTENTION)
+        return found if options.max_vacuity is not None else found | named(TEST, (MAX_DOUBT, *OF_ABSTENTION))
     found |= {ETA, *named(TEST, ("mean_depth", "mean_cost", "vacuity"))}
     for name in (TEST, VALID, *sets):
         found |= named(place(name, FAST), (*alike, "mean_depth", "exited"))
@@ -77,20 +89,24 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
 def evaluate_classification(learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
     """Figures on the test split and on every further labelled set; for NBSR also by depth and by threshold."""
     evaluation = Evaluation()
-    probs, y = learner.probabilities(splits.test.x), learner.labels(splits.test.y)
-    evaluation.add(TEST, metrics.classification_metrics(probs, y))
+    said = learner.answers(splits.test)
+    probs, y = said.probs, said.labels
+    evaluation.add(TEST, answer_figures(said))
     evaluation.metrics[PARAMETERS] = float(learner.size)
     evaluation.tables["reliability"] = reliability_rows(probs, y, depth=None)
     evaluation.tables["confusion"] = _confusion(probs, y, splits)
     confidence, label = probs.max(-1)
     evaluation.tables["risk_coverage"] = risk_coverage_rows("confidence", confidence, label == y)
-    for name, split in {VALID: splits.valid, **splits.extra}.items():
-        evaluation.add(name, metrics.classification_metrics(learner.probabilities(split.x), learner.labels(split.y)))
+    valid = learner.answers(splits.valid)
+    evaluation.add(VALID, answer_figures(valid))
+    for name, split in splits.extra.items():
+        evaluation.add(name, answer_figures(learner.answers(split)))
     if isinstance(learner, NbsrLearner):
         _evaluate_walks(evaluation, learner, splits, options)
     elif options.max_vacuity is None:
-        use = by_confidence(probs, y, learner.probabilities(splits.valid.x))
-        evaluation.add(TEST, abstention_figures(use, threshold(use.valid)))
+        use = by_confidence(probs, y, valid.probs)
+        limit = threshold(use.valid)
+        evaluation.add(TEST, {MAX_DOUBT: limit, **abstention_figures(use, limit)})
     return evaluation
 
 
@@ -160,6 +176,7 @@ def _add_fast(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, 
     stopped = trace.exit(eta)
     figures = {
         **metrics.classification_metrics(stopped.probs, y),
+        **raw_figures(trace.raw_probabilities(stopped.depth), y),
         "mean_depth": float(stopped.depth.double().mean()),
         "exited": float((stopped.depth < trace.length).double().mean()),
     }
@@ -168,7 +185,8 @@ def _add_fast(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, 
 
 def _add_depths(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor) -> None:
     for depth in range(1, trace.depth + 1):
-        evaluation.add(place(data, at_depth(depth)), metrics.classification_metrics(trace.probabilities(depth), y))
+        said = Answers(trace.probabilities(depth), trace.raw_probabilities(depth), y)
+        evaluation.add(place(data, at_depth(depth)), answer_figures(said))
 
 
 def _add_routing(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, learner: NbsrLearner) -> None:

@@ -29,6 +29,8 @@ LARGEST_BOUND = 1e30  # float32 ends at 3e38, and beliefs are sums
 BeliefInput = Literal["alpha", "log", "mean", "none"]
 RoutingMode = Literal["gumbel", "softmax", "argmax"]
 Estimator = Literal["sparse", "counterfactual"]
+DetectorName = Literal["confidence", "energy", "mahalanobis", "knn", "vim"]
+DETECTORS: tuple[DetectorName, ...] = get_args(DetectorName)
 
 SMALLEST_TEMPERATURE = 1e-6  # colder, and the softmax of logits / tau has no gradient that float32 can hold
 
@@ -198,6 +200,10 @@ class EvaluationOptions:
         max_vacuity: abstain above it; None chooses it on the validation split (`nbsr_core.evaluation.abstention`), 1
             never abstains.
         audits: walks of test samples to keep.
+        calibrate: fit temperatures on the validation split, one per depth of a walk, one for a model that does not
+            walk; figures before calibration stand beside those after it (`ece_raw`).
+        detectors: of the unknown, judged where there are unknown samples, the same for every model with features: the
+            largest probability (`confidence`), `energy`, `mahalanobis`, `knn`, `vim`.
     """
 
     eta: float | None = None
@@ -213,8 +219,12 @@ class EvaluationOptions:
     etas: tuple[float, ...] | None = None
     max_vacuity: float | None = None
     audits: int = 20
+    calibrate: bool = True
+    detectors: tuple[DetectorName, ...] = DETECTORS
 
     def __post_init__(self) -> None:
+        for name in self.detectors:
+            check_choice("detectors", name, DetectorName)
         if not 0 <= self.max_accuracy_loss < 1:
             raise InputError(f"max_accuracy_loss must lie in [0, 1), got {self.max_accuracy_loss!r}")
         if self.max_nll_loss is not None and not 0 <= self.max_nll_loss < math.inf:

@@ -147,7 +147,7 @@ def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
         **options.of_walk,
     )
     admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
-    return TokenNbsr(model, options.objective, admissible, options.calibrate)
+    return TokenNbsr(model, options.objective, admissible)
 
 
 STANDARD = ModelKind("baseline", StandardOptions, build_standard)

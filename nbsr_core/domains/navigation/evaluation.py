@@ -14,15 +14,16 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from nbsr_core import metrics
 from nbsr_core.belief import dirichlet
 from nbsr_core.domains.navigation.learners import ClonedNbsr, CloningLearner
 from nbsr_core.domains.navigation.rollout import OF_AN_EPISODE, run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationData, NavigationSplits
 from nbsr_core.errors import InputError
+from nbsr_core.evaluation.after_training import temperature_names
+from nbsr_core.evaluation.answers import OF_ANSWERS, answer_figures
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, routing_agreement
 from nbsr_core.evaluation.walk_tables import belief_rows, edge_rows, entropy_rows, usage_rows
-from nbsr_core.learning.learners import Learner
+from nbsr_core.learning.learners import Answers, Learner
 from nbsr_core.learning.splits import Splits
 from nbsr_core.metrics.names import ETA, FAST, PARAMETERS, TEST, TO_THE_END, VALID, FigureName, named, place
 from nbsr_core.trace.belief_trace import BeliefTrace
@@ -48,7 +49,7 @@ def evaluate(learner: Learner, splits: Splits, options: EvaluationOptions) -> Ev
         raise InputError(f"navigation judges policies that were cloned for it, got {type(learner).__name__}")
     evaluation = Evaluation()
     for name, split in ((TEST, splits.test), (VALID, splits.valid)):
-        evaluation.add(name, metrics.classification_metrics(*learner.judged(split)))
+        evaluation.add(name, answer_figures(learner.answers(split)))
     evaluation.metrics[PARAMETERS] = float(learner.size)
     eta = _describe_walks(evaluation, learner, splits, options) if isinstance(learner, ClonedNbsr) else None
     uses: dict[str, float | None] = {TO_THE_END: None} if eta is None else {TO_THE_END: None, FAST: eta}
@@ -59,17 +60,19 @@ def evaluate(learner: Learner, splits: Splits, options: EvaluationOptions) -> Ev
     return evaluation
 
 
-def navigation_figures(data: NavigationData, sets: Sequence[str], learner: Learner) -> set[str]:
+def navigation_figures(
+    data: NavigationData, sets: Sequence[str], learner: Learner, options: EvaluationOptions
+) -> set[str]:
     """Names of all figures that `evaluate` may give."""
     walks, moves = isinstance(learner, ClonedNbsr), data.task != "keyframes"
-    found = {PARAMETERS}.union(*(named(name, metrics.OF_CLASSIFICATION) for name in (TEST, VALID)))
+    found = {PARAMETERS, *temperature_names(learner, options), *named(TEST, OF_ANSWERS), *named(VALID, OF_ANSWERS)}
     of_steps = (*(OF_AN_EPISODE if moves else ("success", "halts")), *(("mean_depth",) if walks else ()))
     for use in (TO_THE_END, FAST) if walks else (TO_THE_END,):
         judged = (TEST, "alien") if moves and use else (TEST, VALID, "alien") if moves else (TEST, VALID)
         found = found.union(*(named(place(name, use), of_steps) for name in judged))
         found |= {str(FigureName("halts", name, use)) for name in sets}
     if walks:
-        found |= named(FAST, ("eta", "exited", *metrics.OF_CLASSIFICATION))
+        found |= named(FAST, ("eta", "exited", *OF_ANSWERS))
         found |= named(TEST, ("vacuity", "routing_agreement"))
     return found
 
@@ -131,8 +134,8 @@ def _describe_walks(
     if math.isfinite(eta):
         evaluation.metrics[ETA] = eta
     stopped = trace.exit(eta)
-    figures = metrics.classification_metrics(stopped.probs, actions)
-    evaluation.add(FAST, {**figures, "exited": _share(stopped.depth < trace.length)})
+    said = Answers(stopped.probs, trace.raw_probabilities(stopped.depth), actions)
+    evaluation.add(FAST, {**answer_figures(said), "exited": _share(stopped.depth < trace.length)})
     vacuity = float((trace.prior.sum() / trace.precision[-1]).mean())
     agreement = routing_agreement(trace, actions, learner.admissible)
     evaluation.add(TEST, {"vacuity": vacuity, "routing_agreement": agreement})

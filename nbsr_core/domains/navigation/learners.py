@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,13 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nbsr_core import metrics
 from nbsr_core.domains.navigation.dagger import DaggerOptions, EpisodeBatches
 from nbsr_core.domains.navigation.rollout import Decision, run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationSplits
 from nbsr_core.domains.navigation.world import VIEW
 from nbsr_core.learning import Batches, TrainingConfig
-from nbsr_core.learning.learners import NO_WALK, Execution, TorchLearner, ignored_by_walk
+from nbsr_core.learning.learners import NO_WALK, Answers, Execution, TorchLearner, answers_of_walks, ignored_by_walk
 from nbsr_core.learning.objectives import weighted_terms
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.model.memory import MemoryClassifier, NBSRMem
@@ -53,7 +53,7 @@ class CloningLearner(TorchLearner):
     def step_probabilities(
         self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
     ) -> Float[Tensor, "steps K"]:
-        """Probabilities of every seen step, those of an episode side by side."""
+        """Probabilities of every seen step before calibration, those of an episode side by side."""
 
     @abstractmethod
     def decide(
@@ -62,7 +62,7 @@ class CloningLearner(TorchLearner):
         """One step in use, see `rollout.Policy`."""
 
     @torch.no_grad()
-    def probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
         """Class probabilities of every step of every episode at full effort, one row per step."""
         episodes = as_episodes(x)
         return self._of_split(episodes, torch.ones(episodes.shape[:2], dtype=torch.bool))
@@ -72,14 +72,11 @@ class CloningLearner(TorchLearner):
         parts = zip(x.split(CHUNK), seen.split(CHUNK), strict=True)
         return torch.cat([self.step_probabilities(frames, there) for frames, there in parts])
 
-    def judged(self, split: Split) -> tuple[Float[Tensor, "steps K"], Int[Tensor, " steps"]]:
-        """Probabilities and the expert's action of every step that an episode really has."""
+    def answers(self, split: Split) -> Answers:
+        """For every step that an episode really has, beside the expert's action."""
         seen = split.y >= 0
-        return self._of_split(split.x, seen), split.y[seen]
-
-    def _figures(self, split: Split) -> dict[str, float]:
-        probs, actions = self.judged(split)
-        return {"nll": metrics.nll(probs, actions), "accuracy": metrics.accuracy(probs, actions)}
+        raw = self._of_split(split.x, seen)
+        return Answers(self._calibrated(raw), raw, split.y[seen])
 
     @property
     def device(self) -> torch.device:
@@ -124,9 +121,10 @@ class ClonedClassifier(CloningLearner):
 
 
 class ClonedNbsr(CloningLearner):
-    """NBSR with or without memory: the objective at every step; density and calibration are fitted at the end."""
+    """NBSR with or without memory: the objective at every step; a density factor is fitted at the end."""
 
     family = "nbsr"
+    walks = True
 
     def __init__(
         self,
@@ -134,11 +132,9 @@ class ClonedNbsr(CloningLearner):
         objective: ObjectiveWeights,
         admissible: Bool[Tensor, "nodes K"],
         dagger: DaggerOptions,
-        *,
-        calibrate: bool = False,
     ) -> None:
         super().__init__(module, dagger)
-        self.model, self.objective, self.admissible, self.calibrate = module, objective, admissible, calibrate
+        self.model, self.objective, self.admissible = module, objective, admissible
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         seen = y >= 0
@@ -157,10 +153,17 @@ class ClonedNbsr(CloningLearner):
             fresh = _steps(self._fresh(splits))[0]
             with evaluating(self.model):
                 self.model.fit_density(*(part.to(self.device) for part in (frames, actions, fresh)))
-        if self.calibrate:
-            seen = splits.valid.y >= 0
-            self.model.walk.calibration.reset()
-            self.model.walk.calibrate(self.trace(splits.valid.x, seen), splits.valid.y[seen])
+
+    def calibrate(self, split: Split) -> None:
+        """One temperature per depth, from every step that an episode really has."""
+        self.use_temperatures(())
+        seen = split.y >= 0
+        self.model.walk.calibrate(self.trace(split.x, seen), split.y[seen])
+        self.temperatures = self.model.walk.calibration.found
+
+    def use_temperatures(self, temperatures: Sequence[float]) -> None:
+        super().use_temperatures(temperatures)
+        self.model.walk.calibration.use(temperatures)
 
     def _fresh(self, splits: Splits) -> Split:
         """Frames that were not trained on, as the agent itself meets them: its own ways on the validation maps."""
@@ -180,7 +183,15 @@ class ClonedNbsr(CloningLearner):
     def step_probabilities(
         self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
     ) -> Float[Tensor, "steps K"]:
-        return self.trace(x, seen).probabilities().cpu()
+        return self.trace(x, seen).raw_probabilities().cpu()
+
+    def probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
+        episodes = as_episodes(x)
+        return self.trace(episodes, torch.ones(episodes.shape[:2], dtype=torch.bool)).probabilities().cpu()
+
+    def answers(self, split: Split) -> Answers:
+        seen = split.y >= 0
+        return answers_of_walks(self.trace(split.x, seen), split.y[seen])
 
     def decide(
         self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None

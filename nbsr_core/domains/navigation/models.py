@@ -99,7 +99,6 @@ class RoutedOptions(WalkOptions):
     routing: RoutingMode = "softmax"
     density: FrameDensityOptions = field(default_factory=FrameDensityOptions)
     objective: ObjectiveWeights = field(default_factory=_paper_objective)
-    calibrate: bool = False
     dagger: DaggerOptions = field(default_factory=DaggerOptions)
 
 
@@ -149,7 +148,7 @@ def _build_routed(options: RoutedOptions, signature: Signature) -> ClonedNbsr:
     density = options.density.build(signature.num_features if judged == "frame" else frames.feature_dim)
     admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
     model = NBSRMem(frames, walk, density, judged)
-    return ClonedNbsr(model, options.objective, admissible, options.dagger, calibrate=options.calibrate)
+    return ClonedNbsr(model, options.objective, admissible, options.dagger)
 
 
 MODELS = {

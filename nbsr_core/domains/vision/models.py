@@ -19,8 +19,7 @@ from nbsr_core.domains.vision.packed_images import CIFAR10
 from nbsr_core.domains.vision.views import normalised, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.graph.decision_graph import DecisionGraph
-from nbsr_core.learning.learners import NO_WALK, TRACE_CHUNK, Classifier, NbsrLearner, TorchLearner
-from nbsr_core.model.network import evaluating
+from nbsr_core.learning.learners import NO_WALK, Classifier, Inside, NbsrLearner, TorchLearner
 from nbsr_core.model.routers import RouterSpec
 
 # Pictures that go through a backbone together where no gradient is wanted: large batches at 224 px fill a machine.
@@ -149,7 +148,10 @@ class Mixture(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B E"]]:
         """Logits, and the gate's probability of every expert."""
-        h = self.backbone(x)
+        return self.logits(self.backbone(x))
+
+    def logits(self, h: Float[Tensor, "B d"]) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B E"]]:
+        """The same from the oracle."""
         gates = self.gate(h).softmax(-1)
         best = gates.topk(self.top, -1)
         weights = torch.zeros_like(gates).scatter(1, best.indices, best.values / best.values.sum(-1, keepdim=True))
@@ -184,11 +186,15 @@ class MixtureLearner(TorchLearner):
     def ignores(self) -> dict[str, str]:
         return super().ignores | NO_WALK
 
-    @torch.no_grad()
-    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        with evaluating(self.module):
-            device = next(self.module.parameters()).device
-            return torch.cat([self.module(part.to(device))[0].softmax(-1).cpu() for part in x.split(TRACE_CHUNK)])
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        return self.by_chunks(lambda part: self.module(part)[0].softmax(-1), x)
+
+    has_features = True
+
+    def inside(self, x: Tensor) -> Inside:
+        network: Mixture = self.module  # type: ignore[assignment]
+        features = self.by_chunks(network.backbone, x)
+        return Inside(features, self.by_chunks(lambda part: network.logits(part)[0], features))
 
 
 def build_flat(options: FlatOptions, signature: Signature) -> Classifier:

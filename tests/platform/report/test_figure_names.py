@@ -76,7 +76,7 @@ def test_declared_figures_are_those_of_a_trial(
         *("train/learning_rate", "train/temperature", "train/samples_per_second")
     }
     assert of_epochs <= record.flat().keys()
-    given = found.evaluate(learner, splits, judged).metrics
+    given = found.judge(learner, splits, judged).metrics
     assert {name for name in given if not among(name, declared)} == set()
     plain = {name for name in declared if "*" not in name and not among(name, AT_TIMES)}
     assert plain - given.keys() == set(), "nothing is promised that is not there"

@@ -18,7 +18,7 @@ from nbsr_core.domains.tabular import NbsrOptions
 from nbsr_core.learning.config import TrainingConfig
 from nbsr_core.model.experts import ExpertSpec
 
-NBSR_KEYS = "experts, router, routing, estimator, prior_weight, density, objective, calibrate, hidden, graph, training"
+NBSR_KEYS = "experts, router, routing, estimator, prior_weight, density, objective, hidden, graph, training"
 FORMS = "{int: [low, high]}, {float: [low, high]} or {choice: [...]}"
 
 WORKING = """\
@@ -34,7 +34,7 @@ experts.activation: {choice: [softplus, exp, sigmoid]}
 experts.bound: {float: [2, 50], when: {experts.activation: [exp, sigmoid]}}
 hidden: {choice: [[64], [32, 32]]}
 density.enabled: {choice: [true, false]}
-density.quantile: {float: [0.9, 0.999], when: {density.enabled: true, calibrate: true}}
+density.quantile: {float: [0.9, 0.999], when: {density.enabled: true, estimator: sparse}}
 density.directions: {int: [1, 64], log: true, when: {density.quantile: 0.6}}
 """
 
