@@ -176,7 +176,8 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "yes for true": (
         ONE + "    density: {enabled: yes}\n",
         [
-            "study.yaml:5: models.nbsr.density.enabled: expected true or false, got 'yes'; YAML's words are true and false"
+            "study.yaml:5: models.nbsr.density.enabled: expected true or false, got 'yes'; "
+            "YAML's words are true and false"
         ],
     ),
     "misspelt detector": (
