@@ -141,6 +141,16 @@ def test_coverage_over_resplits_is_the_level(level: float, sharpness: float, see
         assert law.std() / 1.4 < held.std() < law.std() * 1.4
 
 
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
+def test_the_limit_of_an_honest_model_is_the_level_itself_even_where_classes_are_equal(level: float) -> None:
+    """Its scores with a random part are uniform: the probability of the classes in a set is what it promises."""
+    generator = torch.Generator().manual_seed(4)
+    kinds = torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.5, 0.5, 0.0, 0.0], [0.4, 0.3, 0.15, 0.15]], dtype=torch.float64)
+    probs = kinds[torch.randint(3, (20_000,), generator=generator)]
+    labels = torch.multinomial(probs, 1, generator=generator).squeeze(1)
+    assert conformal_sets(probs, labels, level, seed=0).limit == pytest.approx(level, abs=0.012)
+
+
 def test_where_answers_alone_are_enough_only_the_seed_compares_models() -> None:
     generator = torch.Generator().manual_seed(2)
     truth = torch.randint(4, (2000,), generator=generator)
