@@ -22,6 +22,7 @@ from nbsr_core.evaluation.abstention import (
 )
 from nbsr_core.evaluation.after_training import temperature_names
 from nbsr_core.evaluation.answers import OF_ANSWERS, answer_figures, raw_figures
+from nbsr_core.evaluation.guarantees import OF_GUARANTEES, guarantee_figures
 from nbsr_core.evaluation.walk_tables import (
     Row,
     audit_walks,
@@ -70,7 +71,7 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
     A few may be missing for good reasons: there is no `fast/eta` where no early exit is worth it.
     """
     alike = OF_ANSWERS
-    found = {PARAMETERS, *temperature_names(learner, options)}.union(
+    found = {PARAMETERS, *temperature_names(learner, options), *named(TEST, OF_GUARANTEES)}.union(
         *(named(name, alike) for name in (TEST, VALID, *sets))
     )
     if not isinstance(learner, NbsrLearner):
@@ -78,6 +79,7 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
     found |= {ETA, *named(TEST, ("mean_depth", "mean_cost", "vacuity"))}
     for name in (TEST, VALID, *sets):
         found |= named(place(name, FAST), (*alike, "mean_depth", "exited"))
+    found |= named(place(TEST, at_depth("*")), OF_GUARANTEES)
     for name in (TEST, *sets):
         found |= named(place(name, at_depth("*")), alike)
         found |= named(name, ("smallest_mid_usage", "routing_agreement"))
@@ -99,6 +101,7 @@ def evaluate_classification(learner: Learner, splits: Splits, options: Evaluatio
     evaluation.tables["risk_coverage"] = risk_coverage_rows("confidence", confidence, label == y)
     valid = learner.answers(splits.valid)
     evaluation.add(VALID, answer_figures(valid))
+    evaluation.add(TEST, guarantee_figures(valid, said, options))
     for name, split in splits.extra.items():
         evaluation.add(name, answer_figures(learner.answers(split)))
     if isinstance(learner, NbsrLearner):
@@ -149,6 +152,8 @@ def _evaluate_walks(evaluation: Evaluation, learner: NbsrLearner, splits: Splits
     evaluation.tables["belief"] = belief_rows(trace)
     _add_depths(evaluation, TEST, trace, y)
     for depth in range(1, trace.depth + 1):
+        kept = guarantee_figures(_at(valid, valid_y, depth), _at(trace, y, depth), options)
+        evaluation.add(place(TEST, at_depth(depth)), kept)
         evaluation.tables["reliability"] += reliability_rows(trace.probabilities(depth), y, depth)
     _add_walk_tables(evaluation, {TEST: trace, **extra}, y)
     _add_routing(evaluation, TEST, trace, y, learner)
@@ -185,8 +190,12 @@ def _add_fast(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, 
 
 def _add_depths(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor) -> None:
     for depth in range(1, trace.depth + 1):
-        said = Answers(trace.probabilities(depth), trace.raw_probabilities(depth), y)
-        evaluation.add(place(data, at_depth(depth)), answer_figures(said))
+        evaluation.add(place(data, at_depth(depth)), answer_figures(_at(trace, y, depth)))
+
+
+def _at(trace: BeliefTrace, y: Tensor, depth: int) -> Answers:
+    """What walks say that are cut at a depth."""
+    return Answers(trace.probabilities(depth), trace.raw_probabilities(depth), y)
 
 
 def _add_routing(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, learner: NbsrLearner) -> None:

@@ -204,6 +204,9 @@ class EvaluationOptions:
             walk; figures before calibration stand beside those after it (`ece_raw`).
         detectors: of the unknown, judged where there are unknown samples, the same for every model with features: the
             largest probability (`confidence`), `energy`, `mahalanobis`, `knn`, `vim`.
+        set_level: how often conformal sets of classes shall hold the true one.
+        max_error: the largest error among the answered that a model guarantees by withholding others, as a share ...
+        max_error_chance: ... and the chance, over the draw of the validation samples, that it does not hold.
     """
 
     eta: float | None = None
@@ -221,8 +224,14 @@ class EvaluationOptions:
     audits: int = 20
     calibrate: bool = True
     detectors: tuple[DetectorName, ...] = DETECTORS
+    set_level: float = 0.9
+    max_error: float = 0.05
+    max_error_chance: float = 0.1
 
     def __post_init__(self) -> None:
+        for name in ("set_level", "max_error", "max_error_chance"):
+            if not 0 < getattr(self, name) < 1:
+                raise InputError(f"{name} must lie between 0 and 1, got {getattr(self, name)!r}")
         for name in self.detectors:
             check_choice("detectors", name, DetectorName)
         if not 0 <= self.max_accuracy_loss < 1:
