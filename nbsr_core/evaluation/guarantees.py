@@ -7,6 +7,7 @@ ones. All are learned from the validation split. Doubt is 1 - confidence for eve
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -16,17 +17,18 @@ from nbsr_core.metrics.ranking import OF_RANKING, ranking_metrics
 from nbsr_core.metrics.risk_control import OF_RISK_CONTROL, control_risk
 from nbsr_core.options.specs import EvaluationOptions
 
-SEED = 0
-"""Of the random part of conformal sets: with it, models that are more accurate than the level are still told apart."""
-
 OF_GUARANTEES = (*OF_RANKING, *OF_CONFORMAL, "controlled_doubt", *OF_RISK_CONTROL)
 """Names of the figures; the last is missing where nobody is answered, `controlled_doubt` too."""
 
 
 def guarantee_figures(valid: Answers, test: Answers, options: EvaluationOptions) -> dict[str, float]:
-    """How the promises that validation samples allow are kept on the test split."""
+    """How the promises that validation samples allow are kept on the test split.
+
+    Sets have a random part, so that models that are more accurate than the level are still told apart by their size;
+    it follows from the seed that was set last, as all that is random in judging does.
+    """
     doubt, right = _doubt(test)
-    sets = conformal_sets(valid.probs, valid.labels, options.set_level, seed=SEED)
+    sets = conformal_sets(valid.probs, valid.labels, options.set_level, seed=torch.initial_seed())
     control = control_risk(*_doubt(valid), options.max_error, options.max_error_chance)
     found = {
         **ranking_metrics(1 - doubt, right),

@@ -15,6 +15,7 @@ RESPLITS, ROWS = 100, 400
 
 def answers(seed: int, sharpness: float) -> tuple[Answers, Answers]:
     """Validation and test samples of a model that is too sure of itself by `sharpness`."""
+    torch.manual_seed(seed)  # of the sets
     generator = torch.Generator().manual_seed(seed)
     logits = 4.0 * torch.randn(2 * ROWS, 6, generator=generator, dtype=torch.float64)
     labels = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
