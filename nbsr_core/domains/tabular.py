@@ -12,7 +12,7 @@ from nbsr_core.options.conditions import counts_when
 from nbsr_core.options.specs import Estimator, ExpertSpec, ObjectiveWeights, RouterSpec, RoutingMode, check_choice
 
 if TYPE_CHECKING:  # imported where models are built: options are checked without torch
-    from torch import nn
+    from torch import Tensor, nn
 
     from nbsr_core.belief.density import DensityFactor
     from nbsr_core.graph.decision_graph import DecisionGraph
@@ -34,6 +34,8 @@ class GraphOptions:
         depth: levels below the root.
         width: children of each node, or nodes of each level.
         widths: of a layered graph, the width of each level; those beyond `depth` do not count. Empty: `width` for all.
+        generalist: one more expert between the root and the first level, which every sample visits. It sees all the
+            data, where each expert of the first level would see a share of it.
     """
 
     shape: GraphShape = "taxonomy"
@@ -51,6 +53,7 @@ class GraphOptions:
     widths: tuple[int, ...] = field(
         default=(), metadata=counts_when("shape is layered", lambda graph: graph.shape == "layered")
     )
+    generalist: bool = False
 
     def __post_init__(self) -> None:
         check_choice("shape", self.shape, GraphShape)
@@ -65,6 +68,11 @@ class GraphOptions:
             raise InputError(f"depth {self.depth} and width {self.width} make {nodes:,} nodes; {MOST_NODES:,} at most")
 
     def build(self, taxonomy: DecisionGraph | None) -> DecisionGraph:
+        """The graph of the study's choice; `taxonomy` is the domain's own, if it has one."""
+        graph = self._shaped(taxonomy)
+        return graph.with_generalist() if self.generalist else graph
+
+    def _shaped(self, taxonomy: DecisionGraph | None) -> DecisionGraph:
         from nbsr_core.graph.decision_graph import DecisionGraph
 
         if self.shape == "uniform":
@@ -124,7 +132,9 @@ class WalkOptions:
     """What every NBSR may be told, whatever it reads.
 
     Attributes:
-        experts: one specification for all experts, or a list with one per level.
+        experts: one specification for all experts, or a list with one per level, the last of which counts for all
+            deeper levels too. The first of two may have a `bound`, its confidence budget: what a generalist or a broad
+            expert says can then be outweighed below.
         routing: how training walks choose: `gumbel` (straight-through), `softmax` (every path at once, weighted) or
             `argmax` (no exploring: routers learn from a concept or balance loss alone).
         estimator: whose evidence teaches the router: that of the chosen child (`sparse`), or of all its siblings too
@@ -132,6 +142,7 @@ class WalkOptions:
         prior_weight: W of Subjective Logic, `alpha = e + W a`; None takes the number of classes, a prior of all ones.
     """
 
+    graph: GraphOptions = field(default_factory=GraphOptions)
     experts: ExpertSpec | tuple[ExpertSpec, ...] = field(default_factory=ExpertSpec)
     router: RouterSpec = field(default_factory=RouterSpec)
     routing: RoutingMode = "gumbel"
@@ -157,7 +168,6 @@ class NbsrOptions(WalkOptions):
     """
 
     hidden: tuple[int, ...] = (128, 128)
-    graph: GraphOptions = field(default_factory=GraphOptions)
 
     def __post_init__(self) -> None:
         _check_layers(self.hidden)
@@ -218,9 +228,7 @@ def backbone(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
 def build_nbsr(
     options: NbsrOptions, signature: Signature, taxonomy: DecisionGraph | None, body: nn.Module | None = None
 ) -> NbsrLearner:
-    """NBSR on a graph of the study's choice; the concept loss needs the taxonomy's class owners."""
-    import torch
-
+    """NBSR on a graph of the study's choice."""
     from nbsr_core.learning.learners import NbsrLearner
     from nbsr_core.model.network import NBSR
 
@@ -234,12 +242,18 @@ def build_nbsr(
         density=options.density.build(oracle),
         **options.of_walk,
     )
-    admissible: torch.Tensor | None = None
-    if graph is taxonomy and any(node.classes for node in graph.nodes):
-        admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
-    if options.objective.concept and admissible is None:
+    return NbsrLearner(model, options.objective, class_owners(graph, options, signature))
+
+
+def class_owners(graph: DecisionGraph, options: WalkOptions, signature: Signature) -> Tensor | None:
+    """Which node owns which class, [nodes, K], for the concept loss; None where nodes own none."""
+    import torch
+
+    if graph.root.classes:
+        return torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
+    if options.objective.concept:
         raise InputError("objective.concept needs graph.shape: taxonomy, whose nodes own classes")
-    return NbsrLearner(model, options.objective, admissible)
+    return None
 
 
 def build_mlp(options: MlpOptions, signature: Signature) -> Classifier:

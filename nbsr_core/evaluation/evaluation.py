@@ -199,8 +199,8 @@ def _at(trace: BeliefTrace, y: Tensor, depth: int) -> Answers:
 
 
 def _add_routing(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, learner: NbsrLearner) -> None:
-    first = learner.model.graph.levels[1]
-    figures = {"smallest_mid_usage": float(trace.usage[first.start : first.stop].min())}
+    mids = trace.graph.first_choices
+    figures = {"smallest_mid_usage": float(trace.usage[mids.start : mids.stop].min())}
     if learner.admissible is not None:
         figures["routing_agreement"] = routing_agreement(trace, y, learner.admissible)
     evaluation.add(data, figures)
@@ -225,9 +225,12 @@ def _add_abstention(
 
 
 def routing_agreement(trace: BeliefTrace, y: Tensor, admissible: Tensor) -> float:
-    """Share of samples whose first node owns their class: does the learned routing follow the taxonomy?"""
-    first = trace.nodes[1]
-    return float(admissible.to(y.device)[first, y].double().mean())
+    """Share of samples for which the first router that had a choice chose a node that owns their class.
+
+    Does the learned routing follow the taxonomy?
+    """
+    chosen = trace.nodes[trace.graph.nodes[trace.graph.first_choices.start].level]
+    return float(admissible.to(y.device)[chosen, y].double().mean())
 
 
 def _confusion(probs: Tensor, y: Tensor, splits: Splits) -> list[Row]:

@@ -36,7 +36,7 @@ from nbsr_core.graph.checks import (
 )
 
 Number: TypeAlias = float | int
-ROOT = "root"
+ROOT, GENERALIST = "root", "Generalist"
 
 
 @dataclass(frozen=True)
@@ -268,6 +268,15 @@ class DecisionGraph:
         return max(len(self.nodes[i].children) for i in self.levels[level])
 
     @cached_property
+    def first_choices(self) -> range:
+        """The nodes among which the first router with a choice chooses: a whole level, the first one in most graphs.
+
+        Below a generalist it is the second. Where no router has a choice, the only node of level 1.
+        """
+        choosing = (level for level in range(self.depth) if self.max_children(level) > 1)
+        return self.levels[next(choosing, 0) + 1]
+
+    @cached_property
     def _index_of(self) -> dict[str, int]:
         return {node.name: i for i, node in enumerate(self.nodes)}
 
@@ -342,6 +351,22 @@ class DecisionGraph:
         nodes = [self.nodes[i] for i in sorted(kept)]
         edges = [(up.name, self.nodes[child].name) for up in nodes for child in up.children if child in kept]
         return self.from_edges(edges, {n.name: n.cost for n in nodes}, {n.name: n.classes for n in nodes})
+
+    def with_generalist(self, name: str = GENERALIST, cost: Number = 1.0) -> DecisionGraph:
+        """With one expert between the root and its children, which every walk visits first.
+
+        The first experts of a graph that parts at the root see a share of the samples each. A generalist sees them
+        all, and the specialists below add to what it knows. It owns every class; the rest of the graph stays as it
+        is, one level down. The root then has one child and needs no router.
+        """
+        if name in self._index_of:
+            raise GraphError(f"the graph has a node {name!r} already: give the generalist another name")
+        root, *others = self.nodes
+        edges = [(root.name, name), *((name, self.nodes[child].name) for child in root.children)]
+        edges += [(up.name, self.nodes[child].name) for up in others for child in up.children]
+        costs = {node.name: node.cost for node in others}
+        classes = {node.name: node.classes for node in others}
+        return self.from_edges(edges, {**costs, name: cost}, {**classes, name: root.classes})
 
     def render(self, max_lines: int = 60) -> str:
         """Indented text tree with costs other than 1 and the classes of leaves; "..." where it is cut off.

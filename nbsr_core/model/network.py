@@ -45,7 +45,8 @@ class NBSR(nn.Module):
         graph: where to walk.
         num_classes: K, the number of outcomes.
         oracle_dim: d, the size of the oracle.
-        experts: one specification for all experts, one per level, or one by node name (`"default"` for the rest).
+        experts: one specification for all experts, one per level (the last one for all deeper levels too), or one by
+            node name (`"default"` for the rest).
         router: specification of all routers.
         routing: how training walks choose: `gumbel` (straight-through) or `softmax` (every path at once, weighted, for
             training through time), or `argmax` (no exploring: routers learn from a concept or balance loss alone).
@@ -314,6 +315,9 @@ def _specs_by_node(graph: DecisionGraph, experts: Experts) -> list[ExpertSpec]:
         if missing:
             raise InputError(f"experts says nothing about {', '.join(missing[:5])} and has no 'default'")
         return [experts.get(node.name, experts.get("default", ExpertSpec())) for node in graph.nodes]
-    if len(experts) != graph.depth:
-        raise InputError(f"experts must give one specification per level ({graph.depth}), got {len(experts)}")
-    return [experts[max(node.level, 1) - 1] for node in graph.nodes]
+    if not 1 <= len(experts) <= graph.depth:
+        raise InputError(
+            f"experts must give one specification per level, from 1 to {graph.depth} of them (the last one counts for "
+            f"all deeper levels), got {len(experts)}"
+        )
+    return [experts[min(max(node.level, 1), len(experts)) - 1] for node in graph.nodes]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Family = Literal["nbsr", "baseline"]
 Activation = Literal["softplus", "sigmoid", "exp"]
-# Smaller evidence would round to zero in float32, and zero is not positive.
+# Much smaller evidence would round to zero in float32, and zero is not positive.
 SMALLEST_EVIDENCE = 1e-20
 DEFAULT_EXP_BOUND = math.exp(15.0)
 LARGEST_BOUND = 1e30  # float32 ends at 3e38, and beliefs are sums
@@ -83,7 +83,8 @@ class ExpertSpec:
         hidden: sizes of ReLU layers between oracle and evidence; empty for the paper's linear experts.
         bias: whether the layers have biases (without, a zero oracle says nothing about any class).
         activation: see `nbsr_core.kernels.activations`.
-        bound: largest evidence for one class; needed by `sigmoid`, e^15 by default for `exp`, none for `softplus`.
+        bound: largest evidence for one class, the expert's confidence budget; needed by `sigmoid`, e^15 by default for
+            `exp`, none for `softplus`.
     """
 
     hidden: tuple[int, ...] = ()
@@ -98,9 +99,8 @@ class ExpertSpec:
             raise InputError(f"softplus evidence is unbounded: drop bound={self.bound!r} or choose sigmoid or exp")
         if self.activation == "sigmoid" and self.bound is None:
             raise InputError("sigmoid evidence needs a bound, its confidence budget for each class")
-        smallest = 1.0 if self.activation == "exp" else 0.0
-        if self.bound is not None and not smallest < self.bound <= LARGEST_BOUND:
-            raise InputError(f"{self.activation} bound must be finite and > {smallest:g}, got {self.bound!r}")
+        if self.bound is not None and not 0 < self.bound <= LARGEST_BOUND:
+            raise InputError(f"{self.activation} bound must be finite and > 0, got {self.bound!r}")
 
     @property
     def limit(self) -> float | None:

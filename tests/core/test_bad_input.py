@@ -230,8 +230,8 @@ def test_experts_that_do_not_fit_the_graph(nbsr: ModuleType) -> None:
         make(nbsr, experts={"1": spec})
     with refuses(nbsr, "experts says nothing about"):
         make(nbsr, experts={})
-    for count in (0, 1, 3):
-        with refuses(nbsr, rf"one specification per level \(2\), got {count}"):
+    for count in (0, 3):
+        with refuses(nbsr, rf"one specification per level, from 1 to 2 of them .*, got {count}"):
             make(nbsr, experts=[spec] * count)
     with refuses(nbsr, "experts names nodes that the graph does not have: root"):
         make(nbsr, experts={"default": spec, "root": spec})
@@ -247,8 +247,8 @@ def test_experts_that_do_not_fit_the_graph(nbsr: ModuleType) -> None:
         ({"activation": "sigmoid"}, "sigmoid evidence needs a bound"),
         ({"activation": "sigmoid", "bound": 0.0}, "sigmoid bound must be finite and > 0, got 0.0"),
         ({"activation": "sigmoid", "bound": float("inf")}, "sigmoid bound must be finite and > 0, got inf"),
-        ({"activation": "exp", "bound": 1.0}, "exp bound must be finite and > 1, got 1.0"),
-        ({"activation": "exp", "bound": float("nan")}, "exp bound must be finite and > 1, got nan"),
+        ({"activation": "exp", "bound": 0.0}, "exp bound must be finite and > 0, got 0.0"),
+        ({"activation": "exp", "bound": float("nan")}, "exp bound must be finite and > 0, got nan"),
     ],
 )
 def test_experts_that_cannot_be(nbsr: ModuleType, options: dict[str, object], words: str) -> None:

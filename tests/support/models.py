@@ -26,4 +26,5 @@ GRAPHS = {
             "Vehicle": ["truck"],
         }
     ),
+    "generalist": nbsr.DecisionGraph.uniform(depth=2, width=[4, 2]).with_generalist(),
 }

@@ -32,8 +32,8 @@ def evidence_at(model: nbsr.NBSR, node: int, h: Tensor, specs: Specs | None = No
     if spec.activation == "sigmoid":
         assert spec.bound is not None
         return torch.clamp(spec.bound / (1 + torch.exp(-z)), min=1e-30)
-    limit = 15.0 if spec.bound is None else math.log(spec.bound)
-    return torch.exp(z.clamp(min=-limit, max=limit))
+    bound = math.exp(15) if spec.bound is None else spec.bound
+    return bound / (1 + bound * torch.exp(-z.clamp(min=-45)))
 
 
 def expert_slot(model: nbsr.NBSR, node: int, specs: Specs | None = None) -> tuple[list[torch.nn.Parameter], int]:

@@ -17,7 +17,7 @@ from nbsr_core.domains.language.data import routing_graph
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.reading import TokenNBSR
 from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions
-from nbsr_core.domains.tabular import WalkOptions
+from nbsr_core.domains.tabular import WalkOptions, class_owners
 from nbsr_core.errors import InputError
 from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.kernels import Layout, StackedLinear
@@ -25,6 +25,7 @@ from nbsr_core.learning.learners import Classifier, NbsrLearner
 from nbsr_core.learning.splits import Splits
 from nbsr_core.model.network import evaluating
 from nbsr_core.model.routers import RouterSpec
+from nbsr_core.options.conditions import counts_when
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ class NbsrOptions(WalkOptions):
 
     router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(32,)))
     transformer: TransformerOptions = field(default_factory=TransformerOptions)
-    bands: int = 4
+    bands: int = field(
+        default=4, metadata=counts_when("graph.shape is taxonomy", lambda walk: walk.graph.shape == "taxonomy")
+    )
 
     def __post_init__(self) -> None:
         if not 4 <= self.bands <= 16:
@@ -93,7 +96,8 @@ class TokenNbsr(TokenLabels, NbsrLearner):
 
     @property
     def ignores(self) -> dict[str, str]:
-        by_grammar = self.model.graph == DecisionGraph.taxonomy(grammar.taxonomy())
+        of_grammar = DecisionGraph.taxonomy(grammar.taxonomy())
+        by_grammar = {node.name for node in of_grammar.nodes} <= {node.name for node in self.model.graph.nodes}
         bands = {"bands": "the grammar has a taxonomy of its own"} if by_grammar else {}
         return super().ignores | bands
 
@@ -136,8 +140,8 @@ def build_moe(options: MoeOptions, signature: Signature) -> TokenClassifier:
 
 
 def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
-    """NBSR on the grammar's taxonomy, or on bands of word frequency."""
-    graph, dim = routing_graph(signature, options.bands), options.transformer.dim
+    """NBSR on the grammar's taxonomy, on bands of word frequency, or on a regular graph."""
+    graph, dim = options.graph.build(routing_graph(signature, options.bands)), options.transformer.dim
     model = TokenNBSR(
         CausalTransformer(signature.num_classes, signature.num_features, options.transformer),
         graph,
@@ -146,8 +150,7 @@ def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
         density=options.density.build(dim),
         **options.of_walk,
     )
-    admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
-    return TokenNbsr(model, options.objective, admissible)
+    return TokenNbsr(model, options.objective, class_owners(graph, options, signature))
 
 
 STANDARD = ModelKind("baseline", StandardOptions, build_standard)

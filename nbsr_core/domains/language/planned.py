@@ -23,6 +23,7 @@ from torch import Tensor
 
 from nbsr_core.belief.entropy_tests import below
 from nbsr_core.kernels import StackedLinear, activate
+from nbsr_core.kernels.activations import LARGEST_EXPONENT
 from nbsr_core.model.experts import ExpertBank
 from nbsr_core.model.network import NBSR
 from nbsr_core.model.routers import LevelRouters
@@ -167,8 +168,7 @@ def _activated(spec: ExpertSpec, z: Float[Tensor, "b K"]) -> Float[Tensor, "b K"
     """`spec.activate`, in place for the exponential: fresh memory costs more than the function."""
     if spec.activation != "exp":
         return activate(spec, z)
-    limit = math.log(spec.bound or DEFAULT_EXP_BOUND)
-    return z.clamp_(-limit, limit).exp_()
+    return z.neg_().clamp_max_(LARGEST_EXPONENT).exp_().add_(1 / (spec.bound or DEFAULT_EXP_BOUND)).reciprocal_()
 
 
 class StoppedTokens:

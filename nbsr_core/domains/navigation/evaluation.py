@@ -136,9 +136,10 @@ def _describe_walks(
     stopped = trace.exit(eta)
     said = Answers(stopped.probs, trace.raw_probabilities(stopped.depth), actions)
     evaluation.add(FAST, {**answer_figures(said), "exited": _share(stopped.depth < trace.length)})
-    vacuity = float((trace.prior.sum() / trace.precision[-1]).mean())
-    agreement = routing_agreement(trace, actions, learner.admissible)
-    evaluation.add(TEST, {"vacuity": vacuity, "routing_agreement": agreement})
+    of_walks = {"vacuity": float((trace.prior.sum() / trace.precision[-1]).mean())}
+    if learner.admissible is not None:
+        of_walks["routing_agreement"] = routing_agreement(trace, actions, learner.admissible)
+    evaluation.add(TEST, of_walks)
     evaluation.tables["frontier"] = list(map(dict, trace.frontier(actions, options.etas).rows()))
     evaluation.tables["belief"] = belief_rows(trace)
     evaluation.tables["entropy"] = entropy_rows({"test": trace})

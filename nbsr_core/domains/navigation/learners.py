@@ -130,7 +130,7 @@ class ClonedNbsr(CloningLearner):
         self,
         module: NBSRMem,
         objective: ObjectiveWeights,
-        admissible: Bool[Tensor, "nodes K"],
+        admissible: Bool[Tensor, "nodes K"] | None,
         dagger: DaggerOptions,
     ) -> None:
         super().__init__(module, dagger)
@@ -138,7 +138,7 @@ class ClonedNbsr(CloningLearner):
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         seen = y >= 0
-        admissible = self.admissible.to(y.device)
+        admissible = None if self.admissible is None else self.admissible.to(y.device)
         return weighted_terms(self.objective, module(x, seen), y[seen], epoch=epoch, admissible=admissible)
 
     @property

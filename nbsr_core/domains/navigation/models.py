@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from torch import nn
 
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.navigation.dagger import DaggerOptions
 from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr
 from nbsr_core.domains.navigation.world import VIEW
-from nbsr_core.domains.tabular import WHERE_ENABLED, DensityOptions, WalkOptions
+from nbsr_core.domains.tabular import WHERE_ENABLED, DensityOptions, WalkOptions, class_owners
 from nbsr_core.errors import InputError
 from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.model.experts import ExpertSpec
@@ -142,13 +141,12 @@ def _build_classifier(options: ClassifierOptions, signature: Signature) -> Clone
 def _build_routed(options: RoutedOptions, signature: Signature) -> ClonedNbsr:
     memory = options.memory if isinstance(options, RoutedMemoryOptions) else None
     frames = frame_memory(options.encoder, signature, memory)
-    graph = DecisionGraph.taxonomy(TAXONOMY)
+    graph = options.graph.build(DecisionGraph.taxonomy(TAXONOMY))
     walk = NBSR(nn.Identity(), graph, signature.num_classes, frames.oracle_dim, **options.of_walk)
     judged = options.density.of
     density = options.density.build(signature.num_features if judged == "frame" else frames.feature_dim)
-    admissible = torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
     model = NBSRMem(frames, walk, density, judged)
-    return ClonedNbsr(model, options.objective, admissible, options.dagger)
+    return ClonedNbsr(model, options.objective, class_owners(graph, options, signature), options.dagger)
 
 
 MODELS = {

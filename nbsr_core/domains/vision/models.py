@@ -126,7 +126,6 @@ class NbsrOptions(tabular.WalkOptions):
 
     router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(128,)))
     backbone: BackboneOptions | None = None
-    graph: tabular.GraphOptions = field(default_factory=tabular.GraphOptions)
 
 
 def _head(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:

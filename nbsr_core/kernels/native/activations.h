@@ -110,7 +110,7 @@ INLINE void put(float *to, vec value, int64_t count) {
 
 enum Activation { SOFTPLUS, SIGMOID, EXP };
 
-/* What an activation needs to know: `limit` is a bound, for EXP its logarithm. */
+/* What an activation needs to know: the largest and the smallest evidence. */
 typedef struct {
     int64_t kind;
     float limit, smallest;
@@ -128,8 +128,8 @@ static void evidence_vectors(Evidence of, const float *z, float *evidence, int64
         store(evidence + i, where(e < smallest, smallest, e));
     }
     for (int64_t i = 0; i < width && of.kind == EXP; i += LANES) {
-        vec x = load(z + i);
-        store(evidence + i, exponential(where(x < -limit, -limit, where(x > limit, limit, x))));
+        vec e = 1.0f / (exponential(-load(z + i)) + 1.0f / limit);
+        store(evidence + i, where(e < smallest, smallest, e));
     }
 }
 
@@ -148,9 +148,7 @@ static void slope_vectors(Evidence of, const float *grad, const float *z, const 
                           int64_t width) {
     for (int64_t i = 0; i < width; i += LANES) {
         vec x = load(z + i), y = load(e + i), limit = all(of.limit);
-        vec d = of.kind == SOFTPLUS  ? sigmoid_of(x)
-                : of.kind == SIGMOID ? y * (1.0f - y / limit)
-                                     : where((x > limit) | (x < -limit), all(0), y);
+        vec d = of.kind == SOFTPLUS ? sigmoid_of(x) : y * (1.0f - y / limit);
         store(of_z + i, load(grad + i) * d);
     }
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,9 +121,8 @@ class CompiledLevel:
         self.expert = _Networks(experts)
         self.router = None if self.routers.bank is None else _Networks(self.routers.bank)
         spec = experts.spec
-        limit = 0.0 if spec.limit is None else math.log(spec.limit) if spec.activation == "exp" else spec.limit
         call = LevelCall(children=self.routers.num_children)
-        call.activation = _Evidence(ACTIVATIONS.index(spec.activation), limit, spec.smallest)
+        call.activation = _Evidence(ACTIVATIONS.index(spec.activation), spec.limit or 0.0, spec.smallest)
         self.expert.describe(call.expert)
         if self.router is not None:
             self.router.describe(call.router)

@@ -9,7 +9,7 @@ from nbsr_core.domains.domain import Signature
 from nbsr_core.domains.language import grammar
 from nbsr_core.domains.language.models import NbsrOptions, TokenNbsr, build_nbsr
 from nbsr_core.domains.language.planned import can_plan, planned_walk
-from nbsr_core.domains.tabular import DensityOptions
+from nbsr_core.domains.tabular import DensityOptions, GraphOptions
 from nbsr_core.kernels import choice
 from nbsr_core.model.experts import ExpertSpec
 from nbsr_core.model.routers import RouterSpec
@@ -25,6 +25,11 @@ RECIPES = {
         experts=ExpertSpec(bias=False), router=RouterSpec(hidden=(9, 7), bias=False, belief="none")
     ),
     "uneven bands, linear routers": NbsrOptions(bands=5, router=RouterSpec(hidden=(), belief="none")),
+    "a generalist with a budget": NbsrOptions(
+        graph=GraphOptions(generalist=True),
+        experts=(ExpertSpec(activation="sigmoid", bound=3.0), ExpertSpec(hidden=(6,), activation="exp")),
+        router=BLIND,
+    ),
 }
 
 
@@ -49,7 +54,7 @@ def learner_of(recipe: str, *, close: bool = True, calibrated: bool = True) -> t
         learner.model.fit_density_on(x[:20], x[20:])
     if calibrated:
         learner.model.calibration.fitted.fill_(True)
-        learner.model.calibration.temperature.copy_(torch.tensor([1.3, 0.8]))
+        learner.model.calibration.temperature.copy_(torch.tensor([1.3, 0.8, 0.9])[: learner.model.graph.depth])
     return learner, x
 
 

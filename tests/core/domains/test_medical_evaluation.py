@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from nbsr_core import metrics
 from nbsr_core.domains.domain import Signature
-from nbsr_core.domains.medical import Medical, MedicalData, MedicalSplits, bayes_posterior, system_of
-from nbsr_core.domains.tabular import BoostedTreesOptions, NbsrOptions
+from nbsr_core.domains.medical import Medical, MedicalData, MedicalSplits, bayes_posterior, system_of, systems
+from nbsr_core.domains.tabular import BoostedTreesOptions, GraphOptions, NbsrOptions
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.learning import TrainingConfig, seed_everything
 from nbsr_core.learning.learners import BoostedTrees, Execution, Learner, NbsrLearner
 from nbsr_core.learning.objectives import Objective
 
 DATA = MedicalData(train_patients=800, valid_patients=300, test_patients=60, draws=4, noise_scheme="fresh")
-OPTIONS = {
-    "nbsr": NbsrOptions(hidden=(32,), objective=Objective(every_depth=1.0, concept=0.3)),
-    "xgboost": BoostedTreesOptions(n_estimators=2, max_depth=3),
-}
+NBSR = NbsrOptions(hidden=(32,), objective=Objective(every_depth=1.0, concept=0.3))
+TREES = BoostedTreesOptions(n_estimators=2, max_depth=3)
 
 
 @pytest.fixture(scope="module")
@@ -26,25 +26,25 @@ def splits() -> MedicalSplits:
     return Medical().load(DATA, 0)
 
 
-def trained(kind: str, splits: MedicalSplits) -> tuple[Learner, Evaluation]:
+def trained(kind: str, options: object, splits: MedicalSplits) -> tuple[Learner, Evaluation]:
     domain = Medical()
     seed_everything(0)
-    learner = domain.models[kind].build(OPTIONS[kind], Signature(splits.class_names, splits.feature_names))
+    learner = domain.models[kind].build(options, Signature(splits.class_names, splits.feature_names))
     for _ in learner.train(splits, TrainingConfig(epochs=6, learning_rate=0.01), 0, Execution()):
         pass
     return learner, domain.evaluate(learner, splits, EvaluationOptions())
 
 
-@pytest.fixture(scope="module")
-def walker(splits: MedicalSplits) -> tuple[NbsrLearner, Evaluation]:
-    learner, evaluation = trained("nbsr", splits)
+@pytest.fixture(scope="module", params=[False, True], ids=["systems first", "generalist first"])
+def walker(splits: MedicalSplits, request: pytest.FixtureRequest) -> tuple[NbsrLearner, Evaluation]:
+    learner, evaluation = trained("nbsr", replace(NBSR, graph=GraphOptions(generalist=request.param)), splits)
     assert isinstance(learner, NbsrLearner)
     return learner, evaluation
 
 
 @pytest.fixture(scope="module")
 def trees(splits: MedicalSplits) -> tuple[BoostedTrees, Evaluation]:
-    learner, evaluation = trained("xgboost", splits)
+    learner, evaluation = trained("xgboost", TREES, splits)
     assert isinstance(learner, BoostedTrees)
     return learner, evaluation
 
@@ -52,13 +52,13 @@ def trees(splits: MedicalSplits) -> tuple[BoostedTrees, Evaluation]:
 def test_noise_draws_are_judged_at_every_depth(walker: tuple[NbsrLearner, Evaluation], splits: MedicalSplits) -> None:
     learner, evaluation = walker
     draws = splits.extra["noise_draws"]
-    alpha = learner.trace(draws.x).alpha  # [3, N, 41], calibrated
-    for depth in (1, 2):
+    alpha = learner.trace(draws.x).alpha  # [beliefs, N, 41], calibrated
+    for depth in range(1, len(alpha)):
         probs = alpha[depth] / alpha[depth].sum(-1, keepdim=True)
         assert evaluation.metrics[f"noise_draws/depth{depth}/ece"] == pytest.approx(
             metrics.ece(probs, draws.y), abs=1e-6
         )
-    assert evaluation.metrics["noise_draws/depth2/accuracy"] == evaluation.metrics["noise_draws/accuracy"]
+    assert evaluation.metrics[f"noise_draws/depth{depth}/accuracy"] == evaluation.metrics["noise_draws/accuracy"]
     assert evaluation.metrics["noise_draws/depth1/nll"] != evaluation.metrics["noise_draws/depth2/nll"]
 
 
@@ -66,11 +66,11 @@ def test_routing_is_judged_by_the_body_systems(walker: tuple[NbsrLearner, Evalua
     learner, evaluation = walker
     for name, split in {"test": splits.test, **splits.extra}.items():
         trace = learner.trace(split.x)
-        visited = [learner.model.graph.nodes[int(node)].name for node in trace.nodes[1]]
+        passed = [trace.graph.name(node) for walk in trace.nodes.T.tolist() for node in walk]
+        visited = [name for name in passed if name in systems()]
         wanted = [system_of(splits.class_names[int(k)]) for k in split.y]
         agreement = sum(a == b for a, b in zip(visited, wanted, strict=True)) / len(wanted)
-        systems = {node.name for node in learner.model.graph.nodes if node.level == 1}
-        rarest = min(visited.count(system) for system in systems) / len(visited)
+        rarest = min(visited.count(system) for system in systems()) / len(visited)
         assert evaluation.metrics[f"{name}/routing_agreement"] == pytest.approx(agreement)
         assert evaluation.metrics[f"{name}/smallest_mid_usage"] == pytest.approx(rarest)
 

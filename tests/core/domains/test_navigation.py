@@ -19,6 +19,7 @@ from nbsr_core.domains.navigation.evaluation import evaluate
 from nbsr_core.domains.navigation.learners import ClonedNbsr, CloningLearner
 from nbsr_core.domains.navigation.models import FrameDensityOptions, RecurrentClassifierOptions, RoutedMemoryOptions
 from nbsr_core.domains.navigation.tasks import NavigationData, NavigationSplits, load
+from nbsr_core.domains.tabular import GraphOptions
 from nbsr_core.evaluation.evaluation import EvaluationOptions
 from nbsr_core.learning import TrainingConfig
 from nbsr_core.learning.learners import Execution
@@ -70,6 +71,16 @@ def test_it_remembers_the_cue_and_halts_before_the_alien(keyframes: tuple[Cloned
     assert found["alien_replacing/halts"] > 0.98
     assert found["test/halts"] < 0.02
     assert found["fast/mean_depth"] < found["test/mean_depth"] == 2.0
+
+
+def test_a_graph_without_classes_is_walked_and_judged_too(keyframes: tuple[ClonedNbsr, NavigationSplits]) -> None:
+    splits = keyframes[1]
+    options = replace(OURS, graph=GraphOptions("uniform", generalist=True), objective=Objective(every_depth=1.0))
+    learner = build("nbsr_mem", options, splits)
+    list(learner.train(splits, replace(QUICK, epochs=1), 0, Execution()))
+    found = evaluate(learner, splits, EvaluationOptions(max_vacuity=0.5)).metrics
+    assert found["test/mean_depth"] == 3.0
+    assert "test/routing_agreement" not in found
 
 
 def test_without_a_threshold_it_never_halts_and_says_so(keyframes: tuple[ClonedNbsr, NavigationSplits]) -> None:

@@ -417,6 +417,48 @@ def test_pruned_refuses(usage: Any, share: float, words: str) -> None:
 # ---------------------------------------------------------------- for the eye
 
 
+# ---------------------------------------------------------------- a generalist first
+
+
+@few
+@given(recipes())
+def test_a_generalist_comes_first_and_the_rest_stays_as_it_was(recipe: Recipe) -> None:
+    graph = DecisionGraph.from_edges(*recipe)
+    more = graph.with_generalist("first of all", cost=2.5)
+    root, first, *rest = more.nodes
+    assert root.children == (1,)
+    assert (first.name, first.level, first.cost, first.parents) == ("first of all", 1, 2.5, (0,))
+    assert root.classes == first.classes == graph.root.classes
+    assert [more.name(child) for child in first.children] == [graph.name(child) for child in graph.root.children]
+    assert len(rest) == graph.num_experts
+    for node, before in zip(rest, graph.nodes[1:], strict=True):
+        assert (node.name, node.cost, node.classes) == (before.name, before.cost, before.classes)
+        assert node.level == before.level + 1
+        assert [more.name(child) for child in node.children] == [graph.name(child) for child in before.children]
+
+
+def test_every_class_is_admissible_at_the_generalist() -> None:
+    graph = DecisionGraph.taxonomy(TREE)
+    before, owned = graph.admissible(7, CLASSES), graph.with_generalist().admissible(7, CLASSES)
+    assert owned[1].all()
+    assert (owned[2:] == before[1:]).all()
+
+
+def test_a_generalist_needs_a_name_of_its_own() -> None:
+    with pytest.raises(GraphError, match=r"the graph has a node 'Generalist' already: give the generalist another"):
+        DecisionGraph.chain(2).with_generalist().with_generalist()
+
+
+def test_first_choices_are_where_walks_first_part() -> None:
+    tree = DecisionGraph.uniform(2, 3)
+    assert tree.first_choices == tree.levels[1]
+    assert tree.with_generalist().first_choices == tree.with_generalist().levels[2]
+    late = DecisionGraph.from_edges([("root", "a"), ("a", "b"), ("b", "c"), ("b", "d"), ("d", "e")])
+    assert [late.name(node) for node in late.first_choices] == ["c", "d"]
+    chain = DecisionGraph.chain(3)
+    assert chain.first_choices == chain.levels[1], "nobody has a choice"
+
+
 def test_repr_is_short() -> None:
     assert repr(DecisionGraph.uniform(2, 4)) == "DecisionGraph(depth 2, 21 nodes: 1 + 4 + 16)"
     assert repr(DecisionGraph.chain(99)) == ("DecisionGraph(depth 99, 100 nodes: 1 + 1 + 1 + 1 + 1 + 1 + ... + 1 + 1)")

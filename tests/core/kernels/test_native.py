@@ -90,6 +90,14 @@ def test_values_and_gradients_are_those_of_torch(graph: str, experts: str, estim
     assert_alike(model, x)
 
 
+@pytest.mark.parametrize("budget", ["sigmoid", "exp"])
+@pytest.mark.parametrize("graph", ALL_GRAPHS)
+def test_a_budget_at_the_first_level_alone_is_that_of_torch(graph: str, budget: str) -> None:
+    first = nbsr.ExpertSpec(activation=budget, bound=4.0)  # type: ignore[arg-type]
+    model = make_model(ALL_GRAPHS[graph], experts=(first, nbsr.ExpertSpec(hidden=(7,), activation="exp")))
+    assert_alike(model, 3 * torch.randn(75, FEATURES))
+
+
 @pytest.mark.parametrize("router", ROUTERS)
 @pytest.mark.parametrize("routing", ["gumbel", "argmax"])
 @pytest.mark.parametrize("rows", [1, 2, 5, 6, 13, 700])
@@ -125,10 +133,10 @@ def test_the_number_of_threads_changes_no_bit() -> None:
             assert a is b is None or (a is not None and b is not None and torch.equal(a, b))
 
 
-@pytest.mark.parametrize("name", ["softplus", "sigmoid", "exp"])
-def test_evidence_is_right_from_the_smallest_to_the_largest(name: str) -> None:
+@pytest.mark.parametrize(("name", "bound"), [("softplus", None), ("sigmoid", 30.0), ("exp", 30.0), ("exp", None)])
+def test_evidence_is_right_from_the_smallest_to_the_largest(name: str, bound: float | None) -> None:
     """Against float64; strictly positive everywhere, and what is no number stays that."""
-    spec = nbsr.ExpertSpec(activation=name, bound=None if name == "softplus" else 30.0)  # type: ignore[arg-type]
+    spec = nbsr.ExpertSpec(activation=name, bound=bound)  # type: ignore[arg-type]
     z = torch.cat([torch.linspace(-120, 120, 4801), torch.tensor([0.0, -0.0, 1e-30, 1e30, -1e30, float("nan")])])
     model = nbsr.NBSR(torch.nn.Identity(), nbsr.DecisionGraph.chain(1), len(z), len(z), experts=spec).eval()
     with torch.no_grad():

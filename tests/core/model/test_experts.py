@@ -25,7 +25,7 @@ SPECS = {
     "sigmoid MLP without bias": nbsr.ExpertSpec(hidden=(7,), bias=False, activation="sigmoid", bound=0.01),
     "exp": nbsr.ExpertSpec(activation="exp"),
     "exp with a bound": nbsr.ExpertSpec(activation="exp", bound=40.0),
-    "exp MLP": nbsr.ExpertSpec(hidden=(7,), activation="exp", bound=1.5),
+    "exp MLP": nbsr.ExpertSpec(hidden=(7,), activation="exp", bound=0.7),
 }
 ALL_GRAPHS = {**GRAPHS, "padded": PADDED}
 
@@ -82,11 +82,41 @@ def test_activations_follow_their_formulas(spec: nbsr.ExpertSpec, values: list[f
     expected = {
         "softplus": np.logaddexp(0, z),
         "sigmoid": largest(spec) / (1 + np.exp(-z)),
-        "exp": np.minimum(
-            np.exp(np.maximum(z, -math.log(largest(spec) if spec.activation == "exp" else 1))), largest(spec)
-        ),
+        "exp": np.exp(z) / (1 + np.exp(z) / largest(spec)),
     }[spec.activation]
     np.testing.assert_allclose(activate(spec, torch.from_numpy(z)).numpy(), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "exp"])
+def test_an_expert_that_has_spent_its_budget_can_still_learn(activation: str) -> None:
+    spec = nbsr.ExpertSpec(activation=activation, bound=5.0)  # type: ignore[arg-type]
+    z = torch.linspace(-10, 15, 200, requires_grad=True)
+    evidence = activate(spec, z)
+    assert 4.99 < float(evidence.max().detach()) <= 5.0
+    (slope,) = torch.autograd.grad(evidence.sum(), z)
+    assert bool((slope > 0).all())
+    slowest = evidence.detach() * (1 - evidence.detach() / 5)
+    torch.testing.assert_close(slope, slowest, rtol=1e-3, atol=1e-6)
+
+
+def test_a_budget_is_one_pseudo_count_at_first_if_it_is_exponential() -> None:
+    zero = torch.zeros(1)
+    assert float(activate(nbsr.ExpertSpec(activation="exp", bound=1e6), zero)) == pytest.approx(1.0, rel=1e-5)
+    assert float(activate(nbsr.ExpertSpec(activation="sigmoid", bound=1e6), zero)) == pytest.approx(5e5)
+
+
+def test_what_a_bounded_generalist_says_can_be_outweighed_below() -> None:
+    graph = GRAPHS["generalist"]
+    budget, rest = nbsr.ExpertSpec(activation="exp", bound=5.0), nbsr.ExpertSpec(activation="exp")
+    trace = oracle_model(graph, experts=[budget, rest])(30 * torch.randn(200, ORACLE))
+    assert float(trace.evidence[0].detach().max()) <= 5.0
+    assert float(trace.evidence[1:].detach().amax(-1).min()) < 5.0 < 1e3 < float(trace.evidence[1:].detach().max())
+
+
+def test_the_root_above_a_generalist_has_no_router() -> None:
+    model = oracle_model(GRAPHS["generalist"])
+    assert not list(model.routers[0].parameters())
+    assert list(model.routers[1].parameters())
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
@@ -109,7 +139,9 @@ def test_without_bias_a_zero_oracle_says_nothing_about_any_class() -> None:
 
 
 @pytest.mark.parametrize("graph", ALL_GRAPHS.values(), ids=ALL_GRAPHS)
-@pytest.mark.parametrize("kind", ["one", "by level", "by node", "default and one node", "mixed"])
+@pytest.mark.parametrize(
+    "kind", ["one", "by level", "the first level, and all below", "by node", "default and one node", "mixed"]
+)
 def test_each_node_has_the_expert_that_was_asked_for(graph: nbsr.DecisionGraph, kind: str) -> None:
     choices = list(SPECS.values())
     names = [node.name for node in graph.nodes[1:]]
@@ -121,6 +153,9 @@ def test_each_node_has_the_expert_that_was_asked_for(graph: nbsr.DecisionGraph, 
     elif kind == "by level":
         experts = choices[: graph.depth]
         specs = {node.name: choices[node.level - 1] for node in graph.nodes[1:]}
+    elif kind == "the first level, and all below":
+        experts = choices[3:5]
+        specs = {node.name: choices[3 if node.level == 1 else 4] for node in graph.nodes[1:]}
     elif kind == "by node":
         experts = specs = {name: choices[i % len(choices)] for i, name in enumerate(names)}
     elif kind == "default and one node":

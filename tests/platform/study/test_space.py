@@ -18,7 +18,7 @@ from nbsr_core.domains.tabular import NbsrOptions
 from nbsr_core.learning.config import TrainingConfig
 from nbsr_core.model.experts import ExpertSpec
 
-NBSR_KEYS = "experts, router, routing, estimator, prior_weight, density, objective, hidden, graph, training"
+NBSR_KEYS = "graph, experts, router, routing, estimator, prior_weight, density, objective, hidden, training"
 FORMS = "{int: [low, high]}, {float: [low, high]} or {choice: [...]}"
 
 WORKING = """\
@@ -173,7 +173,7 @@ class TestApply:
         built = {
             tuple(vars(space.apply(options, TrainingConfig(), one)[0].graph).values()) for one in samples(space, 0)
         }
-        assert built == {("uniform", 2, 6, ()), ("chain", 3, 6, ())}
+        assert built == {("uniform", 2, 6, (), False), ("chain", 3, 6, (), False)}
 
     def test_what_does_not_go_together_says_so(self) -> None:
         with pytest.raises(StudyError, match=r"experts.activation: sigmoid evidence needs a bound"):
@@ -187,7 +187,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "{graph.dept: {int: [1, 4]}}": (
         ".graph.dept",
         ": the model has no such option; did you mean 'graph.depth'? "
-        "allowed: graph.shape, graph.depth, graph.width, graph.widths",
+        "allowed: graph.shape, graph.depth, graph.width, graph.widths, graph.generalist",
     ),
     "{seeds: {int: [1, 4]}}": (".seeds", f": the model has no such option; allowed: {NBSR_KEYS}"),
     "{training.rate: {float: [0.1, 1]}}": (

@@ -209,7 +209,8 @@ class TestOverrides:
         [
             (
                 "models.nbsr.graph.dept=3",
-                "models.nbsr.graph.dept: unknown key; did you mean 'depth'? allowed: shape, depth, width, widths",
+                "models.nbsr.graph.dept: unknown key; did you mean 'depth'? "
+                "allowed: shape, depth, width, widths, generalist",
             ),
             ("trainig.epochs=3", f"trainig: unknown key; did you mean 'training'? allowed: {TOP_KEYS}"),
             ("training.epochs=0", "training.epochs: must be at least 1, got 0"),

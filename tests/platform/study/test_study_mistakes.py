@@ -17,6 +17,7 @@ from nbsr_core.domains.domain import SHIPPED
 from nbsr_core.errors import InputError
 
 DOMAINS = ", ".join(SHIPPED)
+GRAPH_KEYS = "shape, depth, width, widths, generalist"
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +136,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         ONE + "    graph: {dept: 3}\n",
         [
             "study.yaml:5: models.nbsr.graph.dept: unknown key; did you mean 'depth'? allowed: "
-            "shape, depth, width, widths"
+            "shape, depth, width, widths, generalist"
         ],
     ),
     "misspelt value": (
@@ -171,7 +172,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "list for a mapping": (
         ONE + "    graph: [1]\n",
-        ["study.yaml:5: models.nbsr.graph: expected a mapping (keys: shape, depth, width, widths), got [1]"],
+        [f"study.yaml:5: models.nbsr.graph: expected a mapping (keys: {GRAPH_KEYS}), got [1]"],
     ),
     "yes for true": (
         ONE + "    density: {enabled: yes}\n",
