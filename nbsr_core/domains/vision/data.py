@@ -199,7 +199,7 @@ def load(data: VisionData) -> VisionSplits:
     elif data.oracle is None and data.augment is not None:
         augment = _augmented(data.augment)
     names = feature_names(x.shape[-1]) if data.oracle is not None else pixel_names(data.size)
-    oracle = "" if data.oracle is None else f", seen by a frozen {data.oracle.name} at {data.oracle.size} px"
+    oracle = "" if data.oracle is None else f", seen by a frozen {data.oracle.name} at {data.oracle.input_size} px"
     return VisionSplits(
         train=Split(x[:-held_out], y[:-held_out]),
         valid=Split(valid_x, y[-held_out:]),

@@ -38,7 +38,7 @@ class Vision(Domain):
         if data.oracle is not None:
             # Weights of a network of one's own come with it; those of the others do not change its width.
             shape = replace(data.oracle, weights="none")
-            names = feature_names(width(shape.build(), shape.size))
+            names = feature_names(width(shape.build(), shape.input_size))
         return Preview(Signature(list(sets[0].class_names), names))
 
     def fingerprint(self, data: Any) -> str:

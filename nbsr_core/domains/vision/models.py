@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 from nbsr_core.domains import tabular
 from nbsr_core.domains.domain import ModelKind, Signature
-from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, width
+from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, scaling_of, width
 from nbsr_core.domains.vision.data import pixel_names
 from nbsr_core.domains.vision.packed_images import CIFAR10
-from nbsr_core.domains.vision.views import normalised, scaled
+from nbsr_core.domains.vision.views import scaled
 from nbsr_core.errors import InputError
 from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.learning.learners import NO_WALK, TRACE_CHUNK, Classifier, NbsrLearner, TorchLearner
@@ -49,7 +49,7 @@ class Pictures(nn.Module):
 
     def __init__(self, network: nn.Module, size: int) -> None:
         super().__init__()
-        self.network, self.size = network, size
+        self.network, self.size, self.scaling = network, size, scaling_of(network)
 
     def forward(self, x: Tensor) -> Float[Tensor, "B d"]:
         if x.ndim == 2:
@@ -60,7 +60,7 @@ class Pictures(nn.Module):
         return torch.cat([self._embed(part) for part in x.split(PICTURES_AT_ONCE)])
 
     def _embed(self, x: Tensor) -> Tensor:
-        h: Tensor = self.network(normalised(scaled(x, self.size)).contiguous(memory_format=torch.channels_last))
+        h: Tensor = self.network(self.scaling(scaled(x, self.size)).contiguous(memory_format=torch.channels_last))
         return h
 
 
@@ -82,7 +82,7 @@ def body(options: BackboneOptions | None, signature: Signature) -> tuple[nn.Modu
     if not pictures:
         raise InputError(f"backbone: the data are features of data.oracle already; drop {options.name} or data.oracle")
     network = channels_last(options.build())
-    return Pictures(network, options.size), width(network, options.size)
+    return Pictures(network, options.input_size), width(network, options.input_size)
 
 
 @dataclass(frozen=True)

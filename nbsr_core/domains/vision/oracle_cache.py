@@ -24,9 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from nbsr_core.code.sources import checksum
-from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, weights_hash, width
+from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, scaling_of, weights_hash, width
 from nbsr_core.domains.vision.images import ImageSet
-from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
+from nbsr_core.domains.vision.views import Augmentation, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.files import user_path
 from nbsr_core.learning.devices import best_device
@@ -90,27 +90,30 @@ class Features(Recipe):
     shard_rows: int = 2000
 
     def identity(self) -> dict[str, object]:
+        network = _network(self.backbone)
         chance = {"view": self.view, **asdict(self.augmentation)} if self.view else {}
         return {
             "backbone": self.backbone.name,
-            "weights": weights_hash(_network(self.backbone)),
+            "weights": weights_hash(network),
             "code": checksum(self.backbone.own_code()),
-            "size": [self.source_size, self.backbone.size],
+            "size": [self.source_size, self.backbone.input_size],
+            "scaling": asdict(scaling_of(network)),
             **chance,
         }
 
     def compute(self, images: ImageSet, rows: Sequence[int]) -> np.ndarray:
-        network = _network(self.backbone)
+        network, size = _network(self.backbone), self.backbone.input_size
+        scaling = scaling_of(network)
         device = next(iter(network.parameters())).device
-        table = np.empty((len(rows), width(network, self.backbone.size)), dtype=np.float32)
+        table = np.empty((len(rows), width(network, size)), dtype=np.float32)
         generator = torch.Generator().manual_seed(self.view * 1_000_003 + (rows[0] if rows else 0))
         pixels = images.decode(rows, self.source_size)
         with torch.inference_mode():
             for start in range(0, len(rows), self.batch_size):
-                x = scaled(pixels[start : start + self.batch_size].to(device), self.backbone.size)
+                x = scaled(pixels[start : start + self.batch_size].to(device), size)
                 if self.view:
                     x = self.augmentation(x, generator)
-                x = normalised(x).contiguous(memory_format=torch.channels_last)
+                x = scaling(x).contiguous(memory_format=torch.channels_last)
                 table[start : start + len(x)] = network(x).cpu().numpy()
         return table
 

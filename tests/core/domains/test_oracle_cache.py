@@ -18,7 +18,7 @@ from nbsr_core.domains.vision.backbones import BackboneOptions
 from nbsr_core.domains.vision.embedded import digits
 from nbsr_core.domains.vision.images import PixelSet
 from nbsr_core.domains.vision.oracle_cache import Features, Pixels, Recipe, Table, _network, cache_folder
-from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
+from nbsr_core.domains.vision.views import Augmentation, Scaling, scaled
 
 
 def some(rows: int, offset: int = 0) -> PixelSet:
@@ -127,7 +127,7 @@ class TestFeatures:
         recipe = Features(self.OPTIONS, batch_size=7, shard_rows=50)
         cached = Table(tmp_path, images, recipe).read(120)
         with torch.no_grad():
-            direct = _network(self.OPTIONS)(normalised(scaled(images.decode(range(120), 32), 16)))
+            direct = _network(self.OPTIONS)(Scaling()(scaled(images.decode(range(120), 32), 16)))
         assert torch.allclose(cached, direct, atol=1e-5)
 
     def test_every_view_is_another_and_stays_what_it_is(self, tmp_path: Path) -> None:

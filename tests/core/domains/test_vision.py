@@ -28,7 +28,7 @@ from nbsr_core.domains.vision.models import (
 )
 from nbsr_core.domains.vision.packed_images import CIFAR10
 from nbsr_core.domains.vision.torchvision_models import torchvision
-from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
+from nbsr_core.domains.vision.views import Augmentation, Scaling, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation.evaluation import EvaluationOptions
 from nbsr_core.learning import TrainingConfig, seed_everything
@@ -149,7 +149,7 @@ class TestHeads:
         with torch.no_grad():
             whole = module(x)
             assert torch.allclose(whole, module(x.float().flatten(1)), atol=1e-5)
-            assert torch.allclose(whole, module.network(normalised(scaled(x, 24))), atol=1e-4)
+            assert torch.allclose(whole, module.network(Scaling()(scaled(x, 24))), atol=1e-4)
 
     def test_mixture_by_hand(self) -> None:
         module = Mixture(nn.Identity(), 6, 4, MixtureOptions(experts=5, top=2))

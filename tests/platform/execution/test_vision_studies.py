@@ -47,7 +47,7 @@ data: {subset: 600}
 seeds: 1
 training: {epochs: 12, batch_size: 64}
 models:
-  flat: {backbone: {name: resnet18}}
+  flat: {backbone: {name: resnet18, size: 32}}
 resources: {workers: 2, retries: 2}
 """
 
