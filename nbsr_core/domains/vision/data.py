@@ -255,7 +255,7 @@ def _cifar10(root: str | None) -> tuple[ImageSet, ImageSet]:
         "train/<class>/*.png, test/<class>/*.png, plain or as one zip"
     )
     batches = "cifar-10-batches-py/test_batch"
-    folder, file = _folder("cifar10", root, (batches, "train", "cifar10-jpeg.zip", "cifar10.zip"), advice)
+    folder, file = _folder("cifar10", root, (batches, "train", "cifar10.zip"), advice)
     if file == batches:
         return cifar10_batches((folder / file).parent, True), cifar10_batches((folder / file).parent, False)
     tree = folder if file == "train" else folder / file
