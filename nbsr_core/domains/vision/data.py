@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from nbsr_core.domains.vision.backbones import BackboneOptions
@@ -19,6 +20,7 @@ from nbsr_core.domains.vision.image_files import image_tree
 from nbsr_core.domains.vision.images import ImageSet
 from nbsr_core.domains.vision.oracle_cache import Features, Pixels, Recipe, Table, cache_folder
 from nbsr_core.domains.vision.packed_images import CIFAR10, cifar10_batches, idx_images, svhn
+from nbsr_core.domains.vision.selection import Selection, select, to_judge
 from nbsr_core.domains.vision.views import Augmentation, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.files import path_except, user_path
@@ -58,8 +60,10 @@ class VisionData:
         ood: sets of another kind, to be told from the test pictures: `patches` (of scikit-learn's two sample
             photographs), `digits`, `mnist`, `svhn`, or the path of a folder or zip of images.
         size: px of stored pictures, width and height.
-        subset: learn from so many pictures only; a fifth as many of the test set and of each `ood` set. None for all.
-        valid: share of the training pictures that is held out for validation.
+        subset: learn from so many training pictures only, validation included: seed s takes the s-th stretch of so
+            many, beginning again at the end. Models are judged on a fifth as many of the test set and of each `ood`
+            set, the same for every seed. None for all.
+        valid: share of the training pictures that is held out for validation; which ones follows from the seed.
         augment: changes training pictures, see `Augmentation`; None leaves them as they are.
         oracle: a frozen backbone; None gives the models the pictures themselves.
         cache: folder for features and decoded pictures; by default, NBSR_CACHE or ~/.cache/nbsr.
@@ -106,7 +110,7 @@ class VisionSplits(Splits):
 
     Attributes:
         ood: inputs by the name of their set.
-        identity: fingerprint of all of it, known without reading any of it.
+        identity: fingerprint of the data, the same for every seed and known without reading any of it.
     """
 
     ood: dict[str, Tensor] = field(default_factory=dict)
@@ -147,12 +151,22 @@ class Source:
     def ood(self) -> dict[str, ImageSet]:
         return {Path(name).stem: _ood(name, self.data.root) for name in self.data.ood}
 
-    def rows(self, images: ImageSet) -> int:
-        """How many pictures of a set are used."""
-        subset = self.data.subset
-        if subset is None:
-            return len(images)
-        return min(len(images), subset if images is self.train else max(1, subset // 5))
+    def selection(self, seed: int) -> Selection:
+        """The rows of training and test set that a seed takes."""
+        return select(self.train.labels, self.test.labels, self.data.subset, self.data.valid, seed)
+
+    def rows(self, images: ImageSet) -> Int[Tensor, " n"]:
+        """The rows of an out-of-distribution set on which models are judged."""
+        return to_judge(torch.arange(len(images)), self.data.subset)
+
+    def needed(self, seeds: Sequence[int]) -> list[tuple[ImageSet, Int[Tensor, " n"]]]:
+        """All sets, each with the rows that any of the seeds takes."""
+        chosen = [self.selection(seed) for seed in seeds]
+        return [
+            (self.train, torch.cat([rows for one in chosen for rows in (one.train, one.valid)])),
+            (self.test, torch.cat([one.test for one in chosen])),
+            *((images, self.rows(images)) for images in self.ood.values()),
+        ]
 
     def tables(self, images: ImageSet) -> list[Table]:
         """What is kept of a set: pixels, or features with one table a view."""
@@ -172,44 +186,44 @@ class Source:
     @property
     def identity(self) -> str:
         """What determines the splits, without computing them."""
-        described = [
-            [images.fingerprint, self.rows(images), [table.place.name for table in self.tables(images)]]
-            for images in self.sets
-        ]
-        words = json.dumps([described, list(self.ood), self.data.valid, list(self.train.class_names)])
+        described = [[images.fingerprint, [table.place.name for table in self.tables(images)]] for images in self.sets]
+        chosen = [self.data.subset, self.data.valid]
+        words = json.dumps([described, list(self.ood), chosen, list(self.train.class_names)])
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
-    def read(self, images: ImageSet) -> Tensor:
-        """Inputs [rows, ...]: pictures as bytes, features, or features in several views [rows, views, d]."""
-        parts = [table.read(self.rows(images)) for table in self.tables(images)]
+    def read(self, images: ImageSet, rows: Int[Tensor, " n"]) -> Tensor:
+        """Inputs [n, ...] as models are judged on them: pictures as bytes, or features of the plain ones."""
+        return self.tables(images)[0].read(rows)
+
+    def read_views(self, rows: Int[Tensor, " n"]) -> Tensor:
+        """Training inputs, as `read` gives them, or features in several views [n, views, d]."""
+        parts = [table.read(rows) for table in self.tables(self.train)]
         return parts[0] if len(parts) == 1 else torch.stack(parts, 1)
 
 
-def load(data: VisionData) -> VisionSplits:
-    """All splits. The validation split is a fair stretch of the training pictures, the same for every seed."""
+def load(data: VisionData, seed: int) -> VisionSplits:
+    """All splits. Which training pictures are held out for validation follows from the seed."""
     source = Source(data)
-    x, y = source.read(source.train), torch.tensor(source.train.labels[: source.rows(source.train)])
-    held_out = max(1, round(data.valid * len(y)))
-    valid_x = x[-held_out:]
-    test_y = torch.tensor(source.test.labels[: source.rows(source.test)])
-    views = data.oracle is not None and data.oracle.views > 0
+    chosen, y, test_y = source.selection(seed), torch.tensor(source.train.labels), torch.tensor(source.test.labels)
+    x = source.read_views(chosen.train)
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
-    if views:
-        valid_x, augment = valid_x[:, 0], any_view
+    if data.oracle is not None and data.oracle.views > 0:
+        augment = any_view
     elif data.oracle is None and data.augment is not None:
         augment = _augmented(data.augment)
     names = feature_names(x.shape[-1]) if data.oracle is not None else pixel_names(data.size)
     oracle = "" if data.oracle is None else f", seen by a frozen {data.oracle.name} at {data.oracle.input_size} px"
+    pictures = f"{len(chosen.train) + len(chosen.valid):,} training and {len(chosen.test):,} test pictures"
     return VisionSplits(
-        train=Split(x[:-held_out], y[:-held_out]),
-        valid=Split(valid_x, y[-held_out:]),
-        test=Split(source.read(source.test), test_y),
+        train=Split(x, y[chosen.train]),
+        valid=Split(source.read(source.train, chosen.valid), y[chosen.valid]),
+        test=Split(source.read(source.test, chosen.test), test_y[chosen.test]),
         class_names=list(source.train.class_names),
         feature_names=names,
-        source=f"{source.train.name}, {len(y):,} training and {len(test_y):,} test pictures{oracle}",
+        source=f"{source.train.name}, {pictures}{oracle}",
         synthetic=False,
         augment=augment,
-        ood={name: source.read(images) for name, images in source.ood.items()},
+        ood={name: source.read(images, source.rows(images)) for name, images in source.ood.items()},
         identity=source.identity,
     )
 

@@ -28,7 +28,7 @@ class Vision(Domain):
     models: ClassVar = MODELS
 
     def load(self, data: Any, seed: int) -> VisionSplits:
-        return load(data)
+        return load(data, seed)
 
     def preview(self, data: Any) -> Preview:
         """Files are found but not decoded, and of a frozen backbone only the width of its features is asked."""
@@ -44,20 +44,21 @@ class Vision(Domain):
     def fingerprint(self, data: Any) -> str:
         return Source(data).identity
 
-    def prepare(self, data: Any) -> Sequence[Work]:
-        """The shards of all tables that the data needs: decoded pictures, or a frozen backbone's features."""
+    def prepare(self, data: Any, seeds: Sequence[int]) -> Sequence[Work]:
+        """The shards of all tables that the seeds need: decoded pictures, or a frozen backbone's features."""
         source = Source(data)
         return [
             shard
-            for images in source.sets
+            for images, rows in source.needed(seeds)
             for table in source.tables(images)
-            for shard in table.shards()
-            if shard.start < source.rows(images)
+            for shard in table.shards(rows)
         ]
 
-    def portrait(self, data: Any, sample: int) -> bytes | None:
+    def portrait(self, data: Any, seed: int, sample: int) -> bytes | None:
         """The picture itself: a model on cached features never shows it."""
-        return png(Source(data).test.decode([sample], data.size)[0])
+        source = Source(data)
+        row = int(source.selection(seed).test[sample])
+        return png(source.test.decode([row], data.size)[0])
 
     def figures(self, data: Any, sets: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
         unknown = [Path(name).stem for name in data.ood]

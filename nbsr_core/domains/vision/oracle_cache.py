@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from nbsr_core.code.sources import checksum
@@ -151,30 +152,36 @@ class Table:
     def whole(self) -> Path:
         return self.place / WHOLE
 
-    def shards(self) -> list[Shard]:
-        """The pieces of work that make this table; files that are damaged are removed first, as if never made."""
+    def shards(self, rows: Int[Tensor, " n"] | None = None) -> list[Shard]:
+        """The pieces of work that make these rows of the table, by default all of them.
+
+        Files that are damaged are removed first, as if never made.
+        """
         place, step = self.place, self.recipe.shard_rows
         _remove_if_damaged(place)
-        return [
-            Shard(self, place, start, min(start + step, len(self.images))) for start in range(0, len(self.images), step)
-        ]
+        starts = range(0, len(self.images), step)
+        wanted = range(len(starts)) if rows is None else (rows // step).unique().tolist()
+        return [Shard(self, place, starts[part], min(starts[part] + step, len(self.images))) for part in wanted]
 
-    def read(self, rows: int) -> Tensor:
-        """The first `rows` rows; whatever of them is missing is computed first, here and now.
+    def read(self, rows: Int[Tensor, " n"]) -> Tensor:
+        """The given rows; whatever of them is missing is computed first, here and now.
 
         A table that is complete is mapped into memory, one that is not is read from its shards.
         """
         shards = self.shards()
         if not self.whole.exists():
-            for shard in shards:
-                if shard.start < rows and not shard.done:
+            wanted = self.shards(rows)
+            for shard in wanted:
+                if not shard.done:
                     shard.run()
             if not all(shard.done for shard in shards):
-                parts = [shard.read() for shard in shards if shard.start < rows]
-                return torch.from_numpy(np.concatenate(parts)[:rows])
+                step = self.recipe.shard_rows
+                parts = torch.tensor([shard.start // step for shard in wanted])
+                places = torch.searchsorted(parts, rows // step) * step + rows % step
+                return torch.from_numpy(np.concatenate([shard.read() for shard in wanted]))[places]
             self._assemble(shards)
         # Copy on write: a tensor wants memory that it may write to, the file stays as it is.
-        return torch.from_numpy(np.load(self.whole, mmap_mode="c"))[:rows]
+        return _picked(torch.from_numpy(np.load(self.whole, mmap_mode="c")), rows)
 
     def _assemble(self, shards: Sequence[Shard]) -> None:
         """One file out of all shards; another process may do the same at the same time."""
@@ -195,6 +202,12 @@ class Table:
         os.replace(temporary, self.whole)
         for shard in shards:
             shard.file.unlink(missing_ok=True)
+
+
+def _picked(table: Tensor, rows: Int[Tensor, " n"]) -> Tensor:
+    """Some rows of a table; a stretch of them stays mapped, so that all processes share it, others are copied."""
+    start, length = int(rows[0]), len(rows)
+    return table[start : start + length] if torch.equal(rows, start + torch.arange(length)) else table[rows]
 
 
 @dataclass(frozen=True, eq=False)

@@ -212,7 +212,7 @@ class TestHeads:
 
 class TestSplits:
     def test_digits(self) -> None:
-        splits = load(VisionData())
+        splits = load(VisionData(), 0)
         assert (len(splits.train) + len(splits.valid), len(splits.test)) == (1437, 360)
         assert splits.train.x.dtype == torch.uint8
         assert splits.train.x.shape[1:] == (3, 32, 32)
@@ -238,11 +238,11 @@ class TestSplits:
     def test_prepared_work_is_what_loading_needs(self, tmp_path: Path) -> None:
         domain = find_domain("vision")
         data = VisionData(oracle=OracleOptions("small", "none", 16, views=1), subset=100, augment=Augmentation())
-        works = domain.prepare(data)
+        works = domain.prepare(data, [0])
         assert not any(work.done for work in works)
         for work in works:
             work.run()
-        assert all(work.done for work in domain.prepare(data))
+        assert all(work.done for work in domain.prepare(data, [0]))
         splits = domain.load(data, 0)
         assert splits.train.x.shape == (90, 2, 256)
         assert splits.valid.x.shape == (10, 256)
@@ -256,7 +256,7 @@ class TestSplits:
         assert torch.equal(PlainView()(x), torch.zeros(1000, 2))
 
     def test_pictures_are_augmented_anew(self) -> None:
-        splits = load(VisionData(augment=Augmentation(), subset=100))
+        splits = load(VisionData(augment=Augmentation(), subset=100), 0)
         assert splits.augment is not None
         x, generator = splits.train.x[:8], torch.Generator().manual_seed(0)
         first, second = splits.augment(x, generator), splits.augment(x, generator)

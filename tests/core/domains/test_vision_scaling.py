@@ -107,12 +107,12 @@ def test_features_of_another_scaling_are_not_those_that_are_kept(
     recipe = Features(BackboneOptions(f"{__name__}:Weighted", size=16), source_size=16)
     _network.cache_clear()
     before = Table(tmp_path, images, recipe)
-    place, features = before.place, before.read(1)
+    place, features = before.place, before.read(torch.arange(1))
     monkeypatch.setattr(Own, "mean", (0.0, 0.25, 0.0))
     _network.cache_clear()
     after = Table(tmp_path, images, recipe)
     assert after.place != place
-    assert torch.allclose(after.read(1)[0, :256] - features[0, :256], torch.ones(256), atol=1e-5)
+    assert torch.allclose(after.read(torch.arange(1))[0, :256] - features[0, :256], torch.ones(256), atol=1e-5)
     _network.cache_clear()
 
 
