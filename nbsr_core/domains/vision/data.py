@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,11 +14,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nbsr_core.domains.vision.backbones import BackboneOptions
-from nbsr_core.domains.vision.embedded import digits, patches
+from nbsr_core.domains.vision.embedded import digits
 from nbsr_core.domains.vision.image_files import image_tree
 from nbsr_core.domains.vision.images import ImageSet
+from nbsr_core.domains.vision.named_sets import IN_FOLDER, WITHOUT_FILES, cifar10, unknown
 from nbsr_core.domains.vision.oracle_cache import Features, Pixels, Recipe, Table, cache_folder
-from nbsr_core.domains.vision.packed_images import CIFAR10, cifar10_batches, idx_images, svhn
 from nbsr_core.domains.vision.selection import Selection, select, to_judge
 from nbsr_core.domains.vision.views import Augmentation, scaled
 from nbsr_core.errors import InputError
@@ -27,7 +26,6 @@ from nbsr_core.files import path_except, user_path
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.options.conditions import counts_when
 
-FOLDER_VARIABLE = "NBSR_DATA"
 LARGEST_SIZE = 2048
 
 
@@ -56,9 +54,10 @@ class VisionData:
     Attributes:
         source: `digits` (scikit-learn's 1,797 real scanned digits), `cifar10`, or the path of an image tree (a folder
             or a zip with `train/<class>/...` and `test/<class>/...`).
-        root: folder with `cifar10`, `mnist` and `svhn` in it; by default, the one that NBSR_DATA names.
+        root: folder with `cifar10`, `mnist`, `fashion` and `svhn` in it; by default, the one that NBSR_DATA names.
         ood: sets of another kind, to be told from the test pictures: `patches` (of scikit-learn's two sample
-            photographs), `digits`, `mnist`, `svhn`, or the path of a folder or zip of images.
+            photographs), `digits`, `noise` (1,000 pictures of uniform and 1,000 of Gaussian noise), `mnist`, `fashion`
+            (Fashion-MNIST), `svhn`, or the path of a folder or zip of images.
         size: px of stored pictures, width and height.
         subset: learn from so many training pictures only, validation included: seed s takes the s-th stretch of so
             many, beginning again at the end. Models are judged on a fifth as many of the test set and of each `ood`
@@ -75,12 +74,12 @@ class VisionData:
         metadata={
             **path_except(),
             **counts_when(
-                "source is cifar10, or ood names mnist or svhn",
-                lambda data: data.source == "cifar10" or bool({"mnist", "svhn"} & set(data.ood)),
+                f"source is cifar10, or ood names {' or '.join(IN_FOLDER)}",
+                lambda data: data.source == "cifar10" or bool(set(IN_FOLDER) & set(data.ood)),
             ),
         },
     )
-    ood: tuple[str, ...] = field(default=("patches",), metadata=path_except("patches", "digits", "mnist", "svhn"))
+    ood: tuple[str, ...] = field(default=("patches",), metadata=path_except(*WITHOUT_FILES, *IN_FOLDER))
     size: int = 32
     subset: int | None = None
     valid: float = 0.1
@@ -100,8 +99,14 @@ class VisionData:
             raise InputError(f"size must be from 1 to {LARGEST_SIZE}, got {self.size}")
         if self.subset is not None and self.subset < 50:
             raise InputError(f"subset must be at least 50, got {self.subset}")
-        if len(set(self.ood)) < len(self.ood):
-            raise InputError(f"ood names a set twice: {', '.join(self.ood)}")
+        names = ["test", *self.unknown_sets]
+        if len(set(names)) < len(names):
+            raise InputError(f"ood must be sets of different names, none of them 'test', got {', '.join(self.ood)}")
+
+    @property
+    def unknown_sets(self) -> tuple[str, ...]:
+        """What the out-of-distribution sets are called in figures: their names, or those of their files."""
+        return tuple(Path(name).stem for name in self.ood)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +145,7 @@ class Source:
         if source == "digits":
             return digits()
         if source == "cifar10":
-            return _cifar10(self.data.root)
+            return cifar10(self.data.root)
         path = user_path(source)
         if not path.exists():
             raise InputError(f"data.source must be digits, cifar10 or the path of an image tree, got {source!r}")
@@ -149,7 +154,8 @@ class Source:
 
     @cached_property
     def ood(self) -> dict[str, ImageSet]:
-        return {Path(name).stem: _ood(name, self.data.root) for name in self.data.ood}
+        found = [unknown(name, self.data.root) for name in self.data.ood]
+        return dict(zip(self.data.unknown_sets, found, strict=True))
 
     def selection(self, seed: int) -> Selection:
         """The rows of training and test set that a seed takes."""
@@ -249,50 +255,3 @@ def pixel_names(size: int) -> list[str]:
         for row in range(size)
         for column in range(size)
     ]
-
-
-def _folder(name: str, root: str | None, files: Sequence[str], advice: str) -> tuple[Path, str]:
-    """The folder of a data set and the first of `files` that lies in it; an error says where it was looked for."""
-    top = root or os.environ.get(FOLDER_VARIABLE)
-    if not top:
-        raise InputError(f"{name}: say where the data lies with data.root or {FOLDER_VARIABLE}; {advice}")
-    folder = user_path(top) / name
-    for file in files:
-        if (folder / file).exists():
-            return folder, file
-    raise InputError(f"{name}: looked for {' or '.join(files)} in {folder} and found none; {advice}")
-
-
-def _cifar10(root: str | None) -> tuple[ImageSet, ImageSet]:
-    advice = (
-        "get it with torchvision.datasets.CIFAR10('<root>/cifar10', download=True), or put there an image tree "
-        "train/<class>/*.png, test/<class>/*.png, plain or as one zip"
-    )
-    batches = "cifar-10-batches-py/test_batch"
-    folder, file = _folder("cifar10", root, (batches, "train", "cifar10.zip"), advice)
-    if file == batches:
-        return cifar10_batches((folder / file).parent, True), cifar10_batches((folder / file).parent, False)
-    tree = folder if file == "train" else folder / file
-    return image_tree(tree, "train", CIFAR10), image_tree(tree, "test", CIFAR10)
-
-
-def _ood(name: str, root: str | None) -> ImageSet:
-    if name == "patches":
-        return patches()
-    if name == "digits":
-        return digits()[1]
-    if name == "mnist":
-        files = [f"{inside}t10k-images-idx3-ubyte{end}" for inside in ("", "MNIST/raw/") for end in ("", ".gz")]
-        advice = "get it with torchvision.datasets.MNIST('<root>/mnist', train=False, download=True)"
-        folder, file = _folder("mnist", root, files, advice)
-        return idx_images(folder / file, folder / file.replace("images-idx3", "labels-idx1"))
-    if name == "svhn":
-        advice = "get it with torchvision.datasets.SVHN('<root>/svhn', split='test', download=True)"
-        folder, file = _folder("svhn", root, ("test_32x32.mat",), advice)
-        return svhn(folder / file)
-    path = user_path(name)
-    if not path.exists():
-        raise InputError(
-            f"data.ood must name patches, digits, mnist, svhn or the path of a folder or zip of images, got {name!r}"
-        )
-    return image_tree(path, "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from nbsr_core.domains.domain import Domain, Preview, Signature, Work
@@ -61,8 +60,7 @@ class Vision(Domain):
         return png(source.test.decode([row], data.size)[0])
 
     def figures(self, data: Any, sets: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
-        unknown = [Path(name).stem for name in data.ood]
-        return classification_figures(learner, sets, options) | vision_figures(unknown, learner, options)
+        return classification_figures(learner, sets, options) | vision_figures(data.unknown_sets, learner, options)
 
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
         """Classification, leaves, the price of 90% early exits, and AUROC against every out-of-distribution set."""
