@@ -27,6 +27,7 @@ from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.options.conditions import counts_when
 
 LARGEST_SIZE = 2048
+UNKNOWN_CLASSES = "unknown_classes"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ class VisionData:
         ood: sets of another kind, to be told from the test pictures: `patches` (of scikit-learn's two sample
             photographs), `digits`, `noise` (1,000 pictures of uniform and 1,000 of Gaussian noise), `mnist`, `fashion`
             (Fashion-MNIST), `svhn`, or the path of a folder or zip of images.
+        known: how many classes are known, or the names of those that are; models learn these alone, and the test
+            pictures of the others are a set of another kind, `unknown_classes`. Which classes a number stands for
+            follows from the seed. None knows all.
         size: px of stored pictures, width and height.
         subset: learn from so many training pictures only, validation included: seed s takes the s-th stretch of so
             many, beginning again at the end. Models are judged on a fifth as many of the test set and of each `ood`
@@ -80,6 +84,7 @@ class VisionData:
         },
     )
     ood: tuple[str, ...] = field(default=("patches",), metadata=path_except(*WITHOUT_FILES, *IN_FOLDER))
+    known: int | tuple[str, ...] | None = None
     size: int = 32
     subset: int | None = None
     valid: float = 0.1
@@ -99,14 +104,30 @@ class VisionData:
             raise InputError(f"size must be from 1 to {LARGEST_SIZE}, got {self.size}")
         if self.subset is not None and self.subset < 50:
             raise InputError(f"subset must be at least 50, got {self.subset}")
+        if self.known is not None:
+            _check_known(self.known)
         names = ["test", *self.unknown_sets]
         if len(set(names)) < len(names):
             raise InputError(f"ood must be sets of different names, none of them 'test', got {', '.join(self.ood)}")
 
     @property
     def unknown_sets(self) -> tuple[str, ...]:
-        """What the out-of-distribution sets are called in figures: their names, or those of their files."""
-        return tuple(Path(name).stem for name in self.ood)
+        """What the out-of-distribution sets are called in figures."""
+        others = () if self.known is None else (UNKNOWN_CLASSES,)
+        return (*others, *map(_set_name, self.ood))
+
+
+def _check_known(known: int | Sequence[str]) -> None:
+    if isinstance(known, int):
+        if known < 2:
+            raise InputError(f"known must be at least 2 classes, got {known}")
+    elif len(set(known)) < max(2, len(known)):
+        raise InputError(f"known must name at least 2 classes, each once, got {', '.join(known) or 'none'}")
+
+
+def _set_name(given: str) -> str:
+    """What a set under `ood` is called in figures: its name, or that of its file."""
+    return Path(given).stem
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,12 +175,16 @@ class Source:
 
     @cached_property
     def ood(self) -> dict[str, ImageSet]:
-        found = [unknown(name, self.data.root) for name in self.data.ood]
-        return dict(zip(self.data.unknown_sets, found, strict=True))
+        return {_set_name(name): unknown(name, self.data.root) for name in self.data.ood}
 
     def selection(self, seed: int) -> Selection:
-        """The rows of training and test set that a seed takes."""
-        return select(self.train.labels, self.test.labels, self.data.subset, self.data.valid, seed)
+        """The classes that a seed knows, and the rows of training and test set that it takes."""
+        data = self.data
+        return select(self.train, self.test, seed, subset=data.subset, valid=data.valid, known=data.known)
+
+    def class_names(self, chosen: Selection) -> list[str]:
+        """Names of the classes that a seed knows."""
+        return [self.train.class_names[label] for label in chosen.classes.tolist()]
 
     def rows(self, images: ImageSet) -> Int[Tensor, " n"]:
         """The rows of an out-of-distribution set on which models are judged."""
@@ -170,7 +195,7 @@ class Source:
         chosen = [self.selection(seed) for seed in seeds]
         return [
             (self.train, torch.cat([rows for one in chosen for rows in (one.train, one.valid)])),
-            (self.test, torch.cat([one.test for one in chosen])),
+            (self.test, torch.cat([rows for one in chosen for rows in (one.test, one.unknown)])),
             *((images, self.rows(images)) for images in self.ood.values()),
         ]
 
@@ -193,7 +218,7 @@ class Source:
     def identity(self) -> str:
         """What determines the splits, without computing them."""
         described = [[images.fingerprint, [table.place.name for table in self.tables(images)]] for images in self.sets]
-        chosen = [self.data.subset, self.data.valid]
+        chosen = [self.data.known, self.data.subset, self.data.valid]
         words = json.dumps([described, list(self.ood), chosen, list(self.train.class_names)])
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
@@ -208,9 +233,9 @@ class Source:
 
 
 def load(data: VisionData, seed: int) -> VisionSplits:
-    """All splits. Which training pictures are held out for validation follows from the seed."""
+    """All splits. Which training pictures are held out, and which classes are known, follows from the seed."""
     source = Source(data)
-    chosen, y, test_y = source.selection(seed), torch.tensor(source.train.labels), torch.tensor(source.test.labels)
+    chosen, train, test = source.selection(seed), source.train, source.test
     x = source.read_views(chosen.train)
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
     if data.oracle is not None and data.oracle.views > 0:
@@ -220,16 +245,18 @@ def load(data: VisionData, seed: int) -> VisionSplits:
     names = feature_names(x.shape[-1]) if data.oracle is not None else pixel_names(data.size)
     oracle = "" if data.oracle is None else f", seen by a frozen {data.oracle.name} at {data.oracle.input_size} px"
     pictures = f"{len(chosen.train) + len(chosen.valid):,} training and {len(chosen.test):,} test pictures"
+    known = "" if data.known is None else f" of {len(chosen.classes)} of {len(train.class_names)} classes"
+    others = {} if data.known is None else {UNKNOWN_CLASSES: source.read(test, chosen.unknown)}
     return VisionSplits(
-        train=Split(x, y[chosen.train]),
-        valid=Split(source.read(source.train, chosen.valid), y[chosen.valid]),
-        test=Split(source.read(source.test, chosen.test), test_y[chosen.test]),
-        class_names=list(source.train.class_names),
+        train=Split(x, chosen.labels(train, chosen.train)),
+        valid=Split(source.read(train, chosen.valid), chosen.labels(train, chosen.valid)),
+        test=Split(source.read(test, chosen.test), chosen.labels(test, chosen.test)),
+        class_names=source.class_names(chosen),
         feature_names=names,
-        source=f"{source.train.name}, {pictures}{oracle}",
+        source=f"{train.name}, {pictures}{known}{oracle}",
         synthetic=False,
         augment=augment,
-        ood={name: source.read(images, source.rows(images)) for name, images in source.ood.items()},
+        ood=others | {name: source.read(images, source.rows(images)) for name, images in source.ood.items()},
         identity=source.identity,
     )
 

@@ -32,13 +32,13 @@ class Vision(Domain):
     def preview(self, data: Any) -> Preview:
         """Files are found but not decoded, and of a frozen backbone only the width of its features is asked."""
         source = Source(data)
-        sets = source.sets  # those that are not there say so
+        _ = source.sets  # those that are not there say so
         names = pixel_names(data.size)
         if data.oracle is not None:
             # Weights of a network of one's own come with it; those of the others do not change its width.
             shape = replace(data.oracle, weights="none")
             names = feature_names(width(shape.build(), shape.input_size))
-        return Preview(Signature(list(sets[0].class_names), names))
+        return Preview(Signature(source.class_names(source.selection(0)), names))
 
     def fingerprint(self, data: Any) -> str:
         return Source(data).identity

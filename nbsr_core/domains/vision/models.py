@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -39,9 +40,22 @@ TAXONOMIES = {
 
 
 def taxonomy(class_names: Sequence[str]) -> DecisionGraph | None:
-    """The paper's taxonomy for CIFAR-10, one by shape for digits, none for other classes."""
-    tree = TAXONOMIES.get(tuple(class_names))
-    return None if tree is None else DecisionGraph.taxonomy(tree)
+    """The paper's taxonomy for CIFAR-10, one by shape for digits, none for other classes.
+
+    Where only some of the classes are known, nodes that would own none of them are left out.
+    """
+    for classes, tree in TAXONOMIES.items():
+        if set(class_names) <= set(classes):
+            return DecisionGraph.taxonomy(_restricted(tree, class_names))
+    return None
+
+
+def _restricted(branch: Any, class_names: Collection[str]) -> Any:
+    """A branch with the named classes alone; empty if it has none of them."""
+    if isinstance(branch, Mapping):
+        parts = {name: _restricted(below, class_names) for name, below in branch.items()}
+        return {name: part for name, part in parts.items() if part}
+    return [name for name in branch if name in class_names]
 
 
 class Pictures(nn.Module):

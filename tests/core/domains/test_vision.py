@@ -190,6 +190,7 @@ class TestHeads:
             str(digit) for digit in range(10)
         ]
         assert taxonomy(["a", "b"]) is None
+        assert taxonomy(["cat", "b"]) is None
 
     def test_a_backbone_where_there_are_pictures_and_only_there(self) -> None:
         features = Signature(DIGITS.class_names, feature_names(12))
