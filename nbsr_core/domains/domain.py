@@ -177,8 +177,11 @@ class Domain(ABC):
         """A hash of the data as seed 0 sees it; a domain whose data is costly to load may know it without."""
         return self.load(data, 0).fingerprint()
 
-    def prepare(self, data: Any) -> Sequence[Work]:
-        """Work whose results `load` reads; the platform does it in parallel beforehand, otherwise `load` does it."""
+    def prepare(self, data: Any, seeds: Sequence[int]) -> Sequence[Work]:
+        """Work whose results `load` reads with any of the seeds.
+
+        The platform does it in parallel beforehand, otherwise `load` does it.
+        """
         return ()
 
     def judge(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
@@ -213,8 +216,8 @@ class Domain(ABC):
         own = type(self).evaluate is not Domain.evaluate
         return None if own else classification_figures(learner, sets, options)
 
-    def portrait(self, data: Any, sample: int) -> bytes | None:
-        """What a person would see of a test sample, as a PNG, to stand beside its walk; None where there is no such."""
+    def portrait(self, data: Any, seed: int, sample: int) -> bytes | None:
+        """What a person would see of a seed's test sample, as a PNG beside its walk; None where there is no such."""
         return None
 
     def service(self, learner: Learner, signature: Signature) -> Service:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -13,10 +14,10 @@ from torch.nn import functional as F
 
 from nbsr_core.domains import tabular
 from nbsr_core.domains.domain import ModelKind, Signature
-from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, width
+from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, scaling_of, width
 from nbsr_core.domains.vision.data import pixel_names
 from nbsr_core.domains.vision.packed_images import CIFAR10
-from nbsr_core.domains.vision.views import normalised, scaled
+from nbsr_core.domains.vision.views import scaled
 from nbsr_core.errors import InputError
 from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.learning.learners import NO_WALK, Classifier, Inside, NbsrLearner, TorchLearner
@@ -38,9 +39,22 @@ TAXONOMIES = {
 
 
 def taxonomy(class_names: Sequence[str]) -> DecisionGraph | None:
-    """The paper's taxonomy for CIFAR-10, one by shape for digits, none for other classes."""
-    tree = TAXONOMIES.get(tuple(class_names))
-    return None if tree is None else DecisionGraph.taxonomy(tree)
+    """The paper's taxonomy for CIFAR-10, one by shape for digits, none for other classes.
+
+    Where only some of the classes are known, nodes that would own none of them are left out.
+    """
+    for classes, tree in TAXONOMIES.items():
+        if set(class_names) <= set(classes):
+            return DecisionGraph.taxonomy(_restricted(tree, class_names))
+    return None
+
+
+def _restricted(branch: Any, class_names: Collection[str]) -> Any:
+    """A branch with the named classes alone; empty if it has none of them."""
+    if isinstance(branch, Mapping):
+        parts = {name: _restricted(below, class_names) for name, below in branch.items()}
+        return {name: part for name, part in parts.items() if part}
+    return [name for name in branch if name in class_names]
 
 
 class Pictures(nn.Module):
@@ -48,7 +62,7 @@ class Pictures(nn.Module):
 
     def __init__(self, network: nn.Module, size: int) -> None:
         super().__init__()
-        self.network, self.size = network, size
+        self.network, self.size, self.scaling = network, size, scaling_of(network)
 
     def forward(self, x: Tensor) -> Float[Tensor, "B d"]:
         if x.ndim == 2:
@@ -59,7 +73,7 @@ class Pictures(nn.Module):
         return torch.cat([self._embed(part) for part in x.split(PICTURES_AT_ONCE)])
 
     def _embed(self, x: Tensor) -> Tensor:
-        h: Tensor = self.network(normalised(scaled(x, self.size)).contiguous(memory_format=torch.channels_last))
+        h: Tensor = self.network(self.scaling(scaled(x, self.size)).contiguous(memory_format=torch.channels_last))
         return h
 
 
@@ -81,7 +95,7 @@ def body(options: BackboneOptions | None, signature: Signature) -> tuple[nn.Modu
     if not pictures:
         raise InputError(f"backbone: the data are features of data.oracle already; drop {options.name} or data.oracle")
     network = channels_last(options.build())
-    return Pictures(network, options.size), width(network, options.size)
+    return Pictures(network, options.input_size), width(network, options.input_size)
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def explain(
         raise InputError(f"sample must be from 0 to {len(splits.test) - 1}, the rows of the test split; got {sample!r}")
     explained = _explain(key, trial, result, learner, splits, sample, notes)
     population = _population(trial, domain, splits, store)
-    portrait = domain.portrait(data, sample)
+    portrait = domain.portrait(data, trial.seed, sample)
     if portrait is not None and explained.inputs == "inputs":
         explained = replace(explained, inputs="features that a frozen backbone made of the picture")
     return replace(explained, population=population, portrait=portrait)

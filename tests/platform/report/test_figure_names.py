@@ -41,6 +41,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("navigation", "cnn", MAPS, {}),
     ("vision", "nbsr", {"subset": 300, "size": 8}, {**SMALL, **DENSE}),
     ("vision", "moe", {"subset": 300, "size": 8}, SMALL),
+    ("vision", "nbsr", {"subset": 300, "size": 8, "known": 6}, SMALL),
 ]
 # Judged with the threshold that is chosen on the validation split, and without abstention, too.
 ANSWERING = [("iris", "nbsr"), ("iris", "mlp"), ("language", "nbsr"), ("vision", "nbsr"), ("triage", "ar_nbsr")]
