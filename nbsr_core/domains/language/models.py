@@ -6,6 +6,7 @@ All see tokens as flattened rows [rows, d]; their labels are the tokens that are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -13,18 +14,18 @@ from torch import Tensor, nn
 
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.language import grammar
-from nbsr_core.domains.language.data import routing_graph
+from nbsr_core.domains.language.data import Routers, routing_graph, with_routers
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.reading import TokenNBSR
 from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions
 from nbsr_core.domains.tabular import WalkOptions
 from nbsr_core.errors import InputError
-from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.kernels import Layout, StackedLinear
 from nbsr_core.learning.learners import Classifier, NbsrLearner
 from nbsr_core.learning.splits import Splits
 from nbsr_core.model.network import evaluating
 from nbsr_core.model.routers import RouterSpec
+from nbsr_core.options.specs import check_choice
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,17 @@ class NbsrOptions(WalkOptions):
 
     Attributes:
         bands: of real text, bands of word frequency that the graph's leaves stand for.
+        routers: `every` inner node of the graph has a router, or the `root` alone, as in the paper's appendix: all
+            leaves below the chosen mid are then asked, one after another, which makes a walk as many steps deeper.
     """
 
     router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(32,)))
     transformer: TransformerOptions = field(default_factory=TransformerOptions)
     bands: int = 4
+    routers: Routers = "every"
 
     def __post_init__(self) -> None:
+        check_choice("routers", self.routers, Routers)
         if not 4 <= self.bands <= 16:
             raise InputError(f"bands must lie in 4..16, got {self.bands}")
 
@@ -93,7 +98,7 @@ class TokenNbsr(TokenLabels, NbsrLearner):
 
     @property
     def ignores(self) -> dict[str, str]:
-        by_grammar = self.model.graph == DecisionGraph.taxonomy(grammar.taxonomy())
+        by_grammar = self.model.graph in [with_routers(grammar.taxonomy(), routers) for routers in get_args(Routers)]
         bands = {"bands": "the grammar has a taxonomy of its own"} if by_grammar else {}
         return super().ignores | bands
 
@@ -137,7 +142,7 @@ def build_moe(options: MoeOptions, signature: Signature) -> TokenClassifier:
 
 def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
     """NBSR on the grammar's taxonomy, or on bands of word frequency."""
-    graph, dim = routing_graph(signature, options.bands), options.transformer.dim
+    graph, dim = routing_graph(signature, options.bands, options.routers), options.transformer.dim
     model = TokenNBSR(
         CausalTransformer(signature.num_classes, signature.num_features, options.transformer),
         graph,
