@@ -53,6 +53,7 @@ ROLES: dict[str, Role] = {
     "domains.iris": "trains",
     "domains.medical": "trains",
     "domains.language": "trains",
+    "domains.language.counts": "judges",
     "domains.language.judging": "judges",
     "domains.language.explanation": "neither",
     "domains.language.generation": "neither",

@@ -158,7 +158,7 @@ class Domain(ABC):
     builds_on: ClassVar[tuple[str, ...]] = ()
     data: ClassVar[type]
     models: ClassVar[Mapping[str, ModelKind]]
-    shown: ClassVar[Sequence[str]] = ("accuracy", "ece", "nll", "mean_depth", "coverage", "error_answered")
+    shown: ClassVar[Sequence[str]] = ("accuracy", "ece", "ece_raw", "nll", "mean_depth", "coverage", "error_answered")
     ceiling: ClassVar[str | None] = None
 
     @abstractmethod

@@ -75,7 +75,7 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
         *(named(name, alike) for name in (TEST, VALID, *sets))
     )
     if not isinstance(learner, NbsrLearner):
-        return found if options.max_vacuity is not None else found | named(TEST, (MAX_DOUBT, *OF_ABSTENTION))
+        return found if options.max_vacuity == NEVER else found | named(TEST, (MAX_DOUBT, *OF_ABSTENTION))
     found |= {ETA, *named(TEST, ("mean_depth", "mean_cost", "vacuity"))}
     for name in (TEST, VALID, *sets):
         found |= named(place(name, FAST), (*alike, "mean_depth", "exited"))
@@ -106,7 +106,7 @@ def evaluate_classification(learner: Learner, splits: Splits, options: Evaluatio
         evaluation.add(name, answer_figures(learner.answers(split)))
     if isinstance(learner, NbsrLearner):
         _evaluate_walks(evaluation, learner, splits, options)
-    elif options.max_vacuity is None:
+    elif options.max_vacuity != NEVER:
         use = by_confidence(probs, y, valid.probs)
         limit = threshold(use.valid)
         evaluation.add(TEST, {MAX_DOUBT: limit, **abstention_figures(use, limit)})

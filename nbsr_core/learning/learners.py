@@ -369,6 +369,7 @@ class NbsrLearner(TorchLearner):
     def answers(self, split: Split) -> Answers:
         return answers_of_walks(self.trace(split.x), self.labels(split.y))
 
+    @torch.no_grad()
     def inside(self, x: Tensor) -> Inside:
         return Inside(self._oracle(x).cpu(), self.trace(x).beliefs[-1].log().cpu())
 

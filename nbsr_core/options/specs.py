@@ -198,7 +198,8 @@ class EvaluationOptions:
         max_nll_loss: what it may cost in nats instead, where accuracy says little (language); None goes by accuracy.
         etas: thresholds of the frontier; None takes all that make a difference.
         max_vacuity: abstain above it; None chooses it on the validation split (`nbsr_core.evaluation.abstention`), 1
-            never abstains.
+            never abstains. Models that know no vacuity go by confidence, with a threshold chosen on the validation
+            split, unless it is 1.
         audits: walks of test samples to keep.
         calibrate: fit temperatures on the validation split, one per depth of a walk, one for a model that does not
             walk; figures before calibration stand beside those after it (`ece_raw`).

@@ -33,6 +33,7 @@ class Language(Domain):
     shown: ClassVar = (
         "perplexity",
         "ece",
+        "ece_raw",
         "mean_depth",
         "unk/abstained",
         "scrambled/abstained",
@@ -52,7 +53,7 @@ class Language(Domain):
         add_bound(evaluation, learner, splits)
         add_perplexities(evaluation)
         if isinstance(splits, LanguageSplits):
-            add_abstentions(evaluation, learner, splits)
+            add_abstentions(evaluation, learner, splits, options)
         if isinstance(learner, NbsrLearner):
             evaluation.tables["depth_by_token"] = depth_by_token(learner, splits, evaluation.metrics.get(names.ETA))
         return evaluation

@@ -13,19 +13,19 @@ from torch import Tensor, nn
 
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.language import grammar
-from nbsr_core.domains.language.data import routing_graph
+from nbsr_core.domains.language.data import Routers, routing_graph, with_routers
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.reading import TokenNBSR
 from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions
 from nbsr_core.domains.tabular import WalkOptions, class_owners
 from nbsr_core.errors import InputError
-from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.kernels import Layout, StackedLinear
 from nbsr_core.learning.learners import Classifier, NbsrLearner
 from nbsr_core.learning.splits import Splits
 from nbsr_core.model.network import evaluating
 from nbsr_core.model.routers import RouterSpec
 from nbsr_core.options.conditions import counts_when
+from nbsr_core.options.specs import check_choice
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class NbsrOptions(WalkOptions):
 
     Attributes:
         bands: of real text, bands of word frequency that the graph's leaves stand for.
+        routers: `every` inner node of the graph has a router, or the `root` alone, as in the paper's appendix: all
+            leaves below the chosen mid are then asked, one after another, which makes a walk as many steps deeper.
     """
 
     router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(32,)))
@@ -67,8 +69,12 @@ class NbsrOptions(WalkOptions):
     bands: int = field(
         default=4, metadata=counts_when("graph.shape is taxonomy", lambda walk: walk.graph.shape == "taxonomy")
     )
+    routers: Routers = field(
+        default="every", metadata=counts_when("graph.shape is taxonomy", lambda walk: walk.graph.shape == "taxonomy")
+    )
 
     def __post_init__(self) -> None:
+        check_choice("routers", self.routers, Routers)
         if not 4 <= self.bands <= 16:
             raise InputError(f"bands must lie in 4..16, got {self.bands}")
 
@@ -96,7 +102,7 @@ class TokenNbsr(TokenLabels, NbsrLearner):
 
     @property
     def ignores(self) -> dict[str, str]:
-        of_grammar = DecisionGraph.taxonomy(grammar.taxonomy())
+        of_grammar = with_routers(grammar.taxonomy(), "every")
         by_grammar = {node.name for node in of_grammar.nodes} <= {node.name for node in self.model.graph.nodes}
         bands = {"bands": "the grammar has a taxonomy of its own"} if by_grammar else {}
         return super().ignores | bands
@@ -141,7 +147,8 @@ def build_moe(options: MoeOptions, signature: Signature) -> TokenClassifier:
 
 def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
     """NBSR on the grammar's taxonomy, on bands of word frequency, or on a regular graph."""
-    graph, dim = options.graph.build(routing_graph(signature, options.bands)), options.transformer.dim
+    graph = options.graph.build(routing_graph(signature, options.bands, options.routers))
+    dim = options.transformer.dim
     model = TokenNBSR(
         CausalTransformer(signature.num_classes, signature.num_features, options.transformer),
         graph,

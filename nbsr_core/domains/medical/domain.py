@@ -36,8 +36,10 @@ class Medical(Domain):
     shown: ClassVar = (
         "accuracy",
         "ece",
+        "ece_raw",
         "noise_draws/accuracy",
         "noise_draws/ece",
+        "noise_draws/ece_raw",
         "mean_depth",
         "coverage",
         "error_answered",

@@ -19,7 +19,7 @@ from nbsr_core.learning import Batches, TrainingConfig
 from nbsr_core.learning.learners import NO_WALK, Answers, Execution, TorchLearner, answers_of_walks, ignored_by_walk
 from nbsr_core.learning.objectives import weighted_terms
 from nbsr_core.learning.splits import Split, Splits
-from nbsr_core.model.memory import MemoryClassifier, NBSRMem
+from nbsr_core.model.memory import ClassifiedStep, FrameJudge, MemoryClassifier, NBSRMem
 from nbsr_core.model.network import evaluating
 from nbsr_core.options.specs import ObjectiveWeights
 from nbsr_core.trace.belief_trace import BeliefTrace
@@ -36,7 +36,9 @@ def as_episodes(x: Tensor) -> Float[Tensor, "N T C view view"]:
 class CloningLearner(TorchLearner):
     """A policy trained on episodes: `x` is [N, T, C, 5, 5], `y` is [N, T] with -1 after an episode's end."""
 
-    def __init__(self, module: nn.Module, dagger: DaggerOptions) -> None:
+    module: FrameJudge
+
+    def __init__(self, module: FrameJudge, dagger: DaggerOptions) -> None:
         super().__init__(module)
         self.dagger = dagger
         self.episodes: EpisodeBatches | None = None
@@ -48,6 +50,29 @@ class CloningLearner(TorchLearner):
             splits.train, config.batch_size, config.epochs, self.dagger, self, maps, beside, execution.shard
         )
         return self.episodes
+
+    @property
+    @abstractmethod
+    def knows_vacuity(self) -> bool:
+        """Whether it halts by `max_vacuity`; others have a threshold of their own, see `halting_limit`."""
+
+    @torch.no_grad()
+    def finish(self, splits: Splits) -> None:
+        """Fit the density factor, if there is one, to all frames of the training."""
+        if self.module.density is None:
+            return
+        known = [splits.train, *(self.episodes.gathered.values() if self.episodes is not None else ())]
+        frames, actions = (torch.cat(parts) for parts in zip(*map(_steps, known), strict=True))
+        fresh = _steps(self._fresh(splits))[0]
+        with evaluating(self.module):
+            self.module.fit_density(*(part.to(self.device) for part in (frames, actions, fresh)))
+
+    def _fresh(self, splits: Splits) -> Split:
+        """Frames that were not trained on, as the agent itself meets them: its own ways on the validation maps."""
+        if not isinstance(splits, NavigationSplits) or "valid" not in splits.maps:
+            return splits.valid
+        walked = run_episodes(self, splits.maps["valid"])
+        return Split(walked.frames, walked.expert)
 
     @abstractmethod
     def step_probabilities(
@@ -84,7 +109,12 @@ class CloningLearner(TorchLearner):
 
 
 class ClonedClassifier(CloningLearner):
-    """CNN and CNN-GRU: cross-entropy at every step. They always move: a softmax cannot say that it does not know."""
+    """CNN and CNN-GRU: cross-entropy at every step. They halt where their doubt is above a limit, as NBSR does.
+
+    With a density factor the doubt of a step is `1 - closeness` of its frame, and the limit is `max_vacuity`: the same
+    factor, fitted by the same code, takes NBSR's evidence away and its vacuity to 1 where it falls to 0. Without one
+    the doubt is `1 - confidence`, and the limit follows from the validation steps (`evaluation.halting_limit`).
+    """
 
     family = "baseline"
 
@@ -110,10 +140,44 @@ class ClonedClassifier(CloningLearner):
     def decide(
         self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None
     ) -> tuple[Decision, Any]:
+        said, state = self.step(frames, state)
+        action, doubt = said.probs.argmax(-1), self._doubt(said)
+        halted = torch.zeros_like(action, dtype=torch.bool) if max_vacuity is None else doubt > max_vacuity
+        return Decision(action, halted, torch.zeros_like(action)), state
+
+    def step(self, frames: Float[Tensor, "N C view view"], state: Any) -> tuple[ClassifiedStep, Any]:
+        """What it says of one step as it is used, calibrated where it is; and the memory for the next."""
         with evaluating(self.model):
-            probs, state = self.model.step(frames.to(self.device), state)
-        action = probs.argmax(-1).cpu()
-        return Decision(action, torch.zeros_like(action, dtype=torch.bool), torch.zeros_like(action)), state
+            said, state = self.model.step(frames.to(self.device), state)
+        closeness = None if said.closeness is None else said.closeness.cpu()
+        return ClassifiedStep(self._calibrated(said.probs.cpu()), closeness), state
+
+    @torch.no_grad()
+    def classify(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> ClassifiedStep:
+        """The same for every seen step of whole episodes, one row per step."""
+        probs, closeness = self._calibrated(self._of_split(x, seen)), None
+        if self.model.density is not None and self.model.density.fitted:
+            closeness = self.by_chunks(self._closeness, x[seen])
+        return ClassifiedStep(probs, closeness)
+
+    def doubts(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> Float[Tensor, " steps"]:
+        """What is compared with the limit above which it halts, for every seen step."""
+        return self._doubt(self.classify(x, seen))
+
+    def _closeness(self, frames: Float[Tensor, "N C view view"]) -> Float[Tensor, " N"]:
+        found = self.model.closeness(frames)
+        assert found is not None
+        return found
+
+    def _doubt(self, said: ClassifiedStep) -> Float[Tensor, " steps"]:
+        if self.model.density is None:
+            return 1 - said.probs.amax(-1)
+        # As long as the factor is not fitted, nothing is doubted: NBSR's evidence is whole then.
+        return said.probs.new_zeros(len(said.probs)) if said.closeness is None else 1 - said.closeness
+
+    @property
+    def knows_vacuity(self) -> bool:
+        return self.model.density is not None
 
     @property
     def ignores(self) -> dict[str, str]:
@@ -121,10 +185,11 @@ class ClonedClassifier(CloningLearner):
 
 
 class ClonedNbsr(CloningLearner):
-    """NBSR with or without memory: the objective at every step; a density factor is fitted at the end."""
+    """NBSR with or without memory: the objective at every step."""
 
     family = "nbsr"
     walks = True
+    knows_vacuity = True
 
     def __init__(
         self,
@@ -145,15 +210,6 @@ class ClonedNbsr(CloningLearner):
     def terms(self) -> tuple[str, ...]:
         return self.objective.terms
 
-    @torch.no_grad()
-    def finish(self, splits: Splits) -> None:
-        if self.model.density is not None:
-            known = [splits.train, *(self.episodes.gathered.values() if self.episodes is not None else ())]
-            frames, actions = (torch.cat(parts) for parts in zip(*map(_steps, known), strict=True))
-            fresh = _steps(self._fresh(splits))[0]
-            with evaluating(self.model):
-                self.model.fit_density(*(part.to(self.device) for part in (frames, actions, fresh)))
-
     def calibrate(self, split: Split) -> None:
         """One temperature per depth, from every step that an episode really has."""
         self.use_temperatures(())
@@ -164,13 +220,6 @@ class ClonedNbsr(CloningLearner):
     def use_temperatures(self, temperatures: Sequence[float]) -> None:
         super().use_temperatures(temperatures)
         self.model.walk.calibration.use(temperatures)
-
-    def _fresh(self, splits: Splits) -> Split:
-        """Frames that were not trained on, as the agent itself meets them: its own ways on the validation maps."""
-        if not isinstance(splits, NavigationSplits) or "valid" not in splits.maps:
-            return splits.valid
-        walked = run_episodes(self, splits.maps["valid"])
-        return Split(walked.frames, walked.expert)
 
     @torch.no_grad()
     def trace(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> BeliefTrace:

@@ -22,7 +22,17 @@ class Vision(Domain):
     """What is in a picture; for CIFAR-10 root -> Animal / Vehicle -> Pets, Wildlife, Birds / AirWater, Road."""
 
     name = "vision"
-    shown: ClassVar = ("accuracy", "ece", "nll", "mean_depth", "coverage", "error_answered", "ood/*/auroc")
+    shown: ClassVar = (
+        "accuracy",
+        "ece",
+        "ece_raw",
+        "nll",
+        "mean_depth",
+        "coverage",
+        "error_answered",
+        "ood/*/auroc",
+        "ood/*/abstained",
+    )
     data = VisionData
     models: ClassVar = MODELS
 

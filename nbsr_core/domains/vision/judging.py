@@ -36,7 +36,7 @@ def vision_figures(unknown: Sequence[str], learner: Learner, options: Evaluation
         found |= names.named("exit90", ("eta", "exited", "accuracy", "accuracy_loss", "ece"))
         found |= names.named(names.TEST, ("smallest_leaf_usage", "leaf_agreement"))
     found |= {f"ood/{name}/{kind}" for name in unknown for kind in ("auroc", "fpr95")}
-    if options.max_vacuity is None or (walks and options.max_vacuity != NEVER):
+    if options.max_vacuity != NEVER:
         found |= {f"ood/{name}/abstained" for name in unknown}
     return found
 
