@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nbsr_core import metrics
 from nbsr_core.belief import dirichlet
+from nbsr_core.evaluation import samples
 from nbsr_core.evaluation.abstention import NEVER, OF_ABSTENTION, Use, abstention_figures, by_confidence, threshold
 from nbsr_core.evaluation.walk_tables import (
     Row,
@@ -39,7 +40,8 @@ class Evaluation:
 
     Attributes:
         metrics: figures by name, see `nbsr_core.metrics.names`.
-        tables: rows for plots and reports, see `nbsr_core.evaluation.walk_tables`.
+        tables: rows for plots and reports, see `nbsr_core.evaluation.walk_tables` and, for the answers to single
+            samples, `nbsr_core.evaluation.samples`.
         audits: walks of some test samples in full.
         warnings: what a reader must know before believing a figure.
     """
@@ -52,6 +54,12 @@ class Evaluation:
     def add(self, where: str, figures: Mapping[str, float]) -> None:
         """Add figures under the names that `nbsr_core.metrics.names.named` gives them."""
         self.metrics |= {f"{where}/{name}": value for name, value in figures.items()}
+
+    def judge(self, data: str, probs: Tensor, y: Tensor, use: str = TO_THE_END, *, early: Tensor | None = None) -> None:
+        """Add the figures of what a model said to a labelled set, and of a test set also sample by sample."""
+        self.add(place(data, use), metrics.classification_metrics(probs, y))
+        if samples.are_kept(data, use):
+            self.tables.setdefault(samples.TABLE, []).append(samples.sample_row(data, use, probs, y, early))
 
 
 def classification_figures(learner: Learner, sets: Sequence[str], options: EvaluationOptions) -> set[str]:
@@ -78,14 +86,14 @@ def evaluate_classification(learner: Learner, splits: Splits, options: Evaluatio
     """Figures on the test split and on every further labelled set; for NBSR also by depth and by threshold."""
     evaluation = Evaluation()
     probs, y = learner.probabilities(splits.test.x), learner.labels(splits.test.y)
-    evaluation.add(TEST, metrics.classification_metrics(probs, y))
+    evaluation.judge(TEST, probs, y)
     evaluation.metrics[PARAMETERS] = float(learner.size)
     evaluation.tables["reliability"] = reliability_rows(probs, y, depth=None)
     evaluation.tables["confusion"] = _confusion(probs, y, splits)
     confidence, label = probs.max(-1)
     evaluation.tables["risk_coverage"] = risk_coverage_rows("confidence", confidence, label == y)
     for name, split in {VALID: splits.valid, **splits.extra}.items():
-        evaluation.add(name, metrics.classification_metrics(learner.probabilities(split.x), learner.labels(split.y)))
+        evaluation.judge(name, learner.probabilities(split.x), learner.labels(split.y))
     if isinstance(learner, NbsrLearner):
         _evaluate_walks(evaluation, learner, splits, options)
     elif options.max_vacuity is None:
@@ -158,8 +166,8 @@ def _allowance(options: EvaluationOptions) -> str:
 
 def _add_fast(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, eta: float) -> None:
     stopped = trace.exit(eta)
+    evaluation.judge(data, stopped.probs, y, FAST, early=stopped.depth == 1 if trace.depth > 1 else None)
     figures = {
-        **metrics.classification_metrics(stopped.probs, y),
         "mean_depth": float(stopped.depth.double().mean()),
         "exited": float((stopped.depth < trace.length).double().mean()),
     }
@@ -168,7 +176,7 @@ def _add_fast(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, 
 
 def _add_depths(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor) -> None:
     for depth in range(1, trace.depth + 1):
-        evaluation.add(place(data, at_depth(depth)), metrics.classification_metrics(trace.probabilities(depth), y))
+        evaluation.judge(data, trace.probabilities(depth), y, at_depth(depth))
 
 
 def _add_routing(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, learner: NbsrLearner) -> None:
