@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from nbsr_core.metrics import Interval
-from nbsr_platform.report.study_results import Group, StudyResults
+from nbsr_platform.report.groups import Group
+from nbsr_platform.report.study_results import StudyResults
 
 TABLE, LEAST_SETS, TINY = "posterior", 4, 1e-12
 TERMS = ("noise", "bias", "variance", "rest", "risk")

@@ -18,9 +18,10 @@ from nbsr_core.trace.visit import OFF_CHART
 from nbsr_platform.base import plain_json
 from nbsr_platform.report import charts, decomposition, searches, tables
 from nbsr_platform.report.comparing import Pair
+from nbsr_platform.report.groups import Group
 from nbsr_platform.report.numbers import brief
 from nbsr_platform.report.reproduce import reproduce
-from nbsr_platform.report.study_results import Group, StudyResults
+from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import without_interval
 from nbsr_platform.report.verdicts import answer
 
@@ -145,6 +146,8 @@ def _add_study(made: Page, study_results: StudyResults, anchor: str, *, named: b
             f"stays within 0 and 1); bold is best.{_few(study_results)}</p>"
         )
         made.add(tables.comparison(study_results) + tables.paired(study_results))
+        by_depth = tables.by_depth(study_results)
+        made.add(f"<h3>Depth</h3>{by_depth}" if by_depth else "")
     if folded:
         made.add("<details class=more><summary>Plots, walks, training, and how to reproduce</summary>")
     if study_results.finished:
