@@ -13,12 +13,12 @@ from statistics import fmean
 
 from nbsr_core.metrics import LEAST_SEEDS, Interval, seed_interval
 from nbsr_core.metrics.names import FAST, FigureName, at_depth
-from nbsr_platform.report.differences import Asked, Difference, Line, compared
+from nbsr_platform.report.differences import Asked, Difference, Line, compared, in_words
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import ComparisonRow, short
 
 FIGURES = ("accuracy", "nll", "ece")
-COLUMNS = ("model", "depth", *FIGURES)
+COLUMNS = ("model", "depth", *map(in_words, FIGURES))
 """What is shown of every depth."""
 
 

@@ -7,6 +7,7 @@ from html import escape
 from math import nan
 
 from nbsr_core.metrics import Interval
+from nbsr_core.metrics.names import CEILING
 from nbsr_platform.report import depths, pareto
 from nbsr_platform.report.comparing import HEADS, Pair
 from nbsr_platform.report.differences import CHANCE, Difference, higher_is_better, in_words
@@ -21,6 +22,10 @@ SIGNS = {
     "not tested": "– not tested",
     "not judged": "– not judged",
 }
+INTERVALS = (
+    "Means with 95% intervals (Student-t over seeds; for shares on the logit scale, which stays within 0 and 1); "
+    "bold is best."
+)
 COLUMNS = ("model", "against", "figure", "difference", "over seeds and samples", "corrected p", "rests on", "verdict")
 
 
@@ -38,14 +43,13 @@ def comparison(study_results: StudyResults) -> str:
 
 def _figures(study_results: StudyResults, names: Sequence[str]) -> str:
     rows = study_results.rows
-    arrows = {True: " ↑", False: " ↓", None: ""}
-    heads = [f"<th>{_label(name)}{arrows[higher_is_better(name)]}" for name in names]
-    best = {name: _best(rows, name) for name in names}
+    heads = [f"<th>{escape(head(name))}" for name in names]
+    winners = {name: best(rows, name) for name in names}
     body = []
     for row in rows:
         cells = []
         for name in names:
-            mark = " class=best" if row.metrics.get(name) is not None and best[name] is row else ""
+            mark = " class=best" if row.name in winners[name] else ""
             cells.append(f"<td{mark}>{escape(short(row.metrics.get(name), name))}{_published(row, name)}")
         kind = " class=nbsr" if row.family == "nbsr" else ""
         body.append(f"<tr{kind}><th scope=row>{escape(row.name)}<td>{row.n}{''.join(cells)}")
@@ -62,12 +66,20 @@ def _published(row: ComparisonRow, name: str) -> str:
     return f"<small>paper {escape(short(Interval(row.paper[name], nan, nan), name))}</small>"
 
 
-def _best(rows: Sequence[ComparisonRow], name: str) -> ComparisonRow | None:
+def head(figure: str) -> str:
+    """A figure's name over its column, with an arrow to what is better."""
+    arrows = {True: " ↑", False: " ↓", None: ""}
+    return in_words(figure) + arrows[higher_is_better(figure)]
+
+
+def best(rows: Sequence[ComparisonRow], name: str) -> list[str]:
+    """The lines with the best mean of a figure; none where there is nothing to be best at, or all are equal."""
     higher = higher_is_better(name)
-    known = [row for row in rows if name in row.metrics and row.family in ("nbsr", "baseline")]
-    if higher is None or len(known) < 2:
-        return None
-    return max(known, key=lambda row: (1 if higher else -1) * row.metrics[name].estimate)
+    known = {row.name: row.metrics[name].estimate for row in rows if name in row.metrics and row.family != CEILING}
+    if higher is None or len(set(known.values())) < 2:
+        return []
+    top = (max if higher else min)(known.values())
+    return [line for line, mean in known.items() if mean == top]
 
 
 def _label(figure: str) -> str:
@@ -126,7 +138,7 @@ def by_depth(study_results: StudyResults) -> str:
     body = []
     for first, *cells in depths.depth_rows(study_results):
         body.append(f"<tr class=nbsr><th scope=row>{escape(first)}{''.join(f'<td>{escape(cell)}' for cell in cells)}")
-    heads = "".join(f"<th>{_label(name)}" for name in depths.COLUMNS)
+    heads = "".join(f"<th>{name}" for name in depths.COLUMNS)
     return (
         f"<ul>{said}</ul><div class=wide><table><thead><tr>{heads}</thead><tbody>{''.join(body)}</tbody></table></div>"
     )

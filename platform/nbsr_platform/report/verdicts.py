@@ -68,10 +68,10 @@ def _shortcomings(study_results: StudyResults) -> str:
         return f"No {'baseline' if 'nbsr' in families else 'NBSR model'} in this study: nothing to fall short of."
     merits = [gap for gap in gaps if is_merit(gap.figure)]
     judged = [gap for gap in merits if gap.reason is None]
+    if not merits:
+        return "No figure in which NBSR could fall short of a baseline."
     if not judged:
-        return (
-            f"No verdict on any of {len(merits)} comparisons: at least {LEAST_SEEDS} common seeds are needed for one."
-        )
+        return f"No verdict on any of {len(merits)} comparisons: it takes at least {LEAST_SEEDS} common seeds."
     parts = [
         f"{words} {_listed([gap for gap in judged if gap.verdict == verdict])}"
         for verdict, words in (("worse", "NBSR falls short:"), ("better", "NBSR is ahead:"))
