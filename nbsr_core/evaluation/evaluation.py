@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nbsr_core import metrics
 from nbsr_core.belief import dirichlet
+from nbsr_core.evaluation import samples
 from nbsr_core.evaluation.abstention import (
     MAX_DOUBT,
     NEVER,
@@ -21,7 +22,7 @@ from nbsr_core.evaluation.abstention import (
     threshold,
 )
 from nbsr_core.evaluation.after_training import temperature_names
-from nbsr_core.evaluation.answers import OF_ANSWERS, answer_figures, raw_figures
+from nbsr_core.evaluation.answers import OF_ANSWERS, answer_figures
 from nbsr_core.evaluation.guarantees import OF_GUARANTEES, guarantee_figures
 from nbsr_core.evaluation.walk_tables import (
     Row,
@@ -50,7 +51,8 @@ class Evaluation:
 
     Attributes:
         metrics: figures by name, see `nbsr_core.metrics.names`.
-        tables: rows for plots and reports, see `nbsr_core.evaluation.walk_tables`.
+        tables: rows for plots and reports, see `nbsr_core.evaluation.walk_tables` and, for the answers to single
+            samples, `nbsr_core.evaluation.samples`.
         audits: walks of some test samples in full.
         warnings: what a reader must know before believing a figure.
     """
@@ -63,6 +65,13 @@ class Evaluation:
     def add(self, where: str, figures: Mapping[str, float]) -> None:
         """Add figures under the names that `nbsr_core.metrics.names.named` gives them."""
         self.metrics |= {f"{where}/{name}": value for name, value in figures.items()}
+
+    def add_answers(self, data: str, said: Answers, use: str = TO_THE_END, *, early: Tensor | None = None) -> None:
+        """Add the figures of what a model said to a labelled set, and of a test set also sample by sample."""
+        self.add(place(data, use), answer_figures(said))
+        if samples.are_kept(data, use):
+            kept = samples.sample_row(data, use, said.probs, said.labels, early)
+            self.tables.setdefault(samples.TABLE, []).append(kept)
 
 
 def classification_figures(learner: Learner, sets: Sequence[str], options: EvaluationOptions) -> set[str]:
@@ -93,17 +102,17 @@ def evaluate_classification(learner: Learner, splits: Splits, options: Evaluatio
     evaluation = Evaluation()
     said = learner.answers(splits.test)
     probs, y = said.probs, said.labels
-    evaluation.add(TEST, answer_figures(said))
+    evaluation.add_answers(TEST, said)
     evaluation.metrics[PARAMETERS] = float(learner.size)
     evaluation.tables["reliability"] = reliability_rows(probs, y, depth=None)
     evaluation.tables["confusion"] = _confusion(probs, y, splits)
     confidence, label = probs.max(-1)
     evaluation.tables["risk_coverage"] = risk_coverage_rows("confidence", confidence, label == y)
     valid = learner.answers(splits.valid)
-    evaluation.add(VALID, answer_figures(valid))
+    evaluation.add_answers(VALID, valid)
     evaluation.add(TEST, guarantee_figures(valid, said, options))
     for name, split in splits.extra.items():
-        evaluation.add(name, answer_figures(learner.answers(split)))
+        evaluation.add_answers(name, learner.answers(split))
     if isinstance(learner, NbsrLearner):
         _evaluate_walks(evaluation, learner, splits, options)
     elif options.max_vacuity != NEVER:
@@ -179,9 +188,9 @@ def _allowance(options: EvaluationOptions) -> str:
 
 def _add_fast(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, eta: float) -> None:
     stopped = trace.exit(eta)
+    said = Answers(stopped.probs, trace.raw_probabilities(stopped.depth), y)
+    evaluation.add_answers(data, said, FAST, early=stopped.depth == 1 if trace.depth > 1 else None)
     figures = {
-        **metrics.classification_metrics(stopped.probs, y),
-        **raw_figures(trace.raw_probabilities(stopped.depth), y),
         "mean_depth": float(stopped.depth.double().mean()),
         "exited": float((stopped.depth < trace.length).double().mean()),
     }
@@ -190,7 +199,7 @@ def _add_fast(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, 
 
 def _add_depths(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor) -> None:
     for depth in range(1, trace.depth + 1):
-        evaluation.add(place(data, at_depth(depth)), answer_figures(_at(trace, y, depth)))
+        evaluation.add_answers(data, _at(trace, y, depth), at_depth(depth))
 
 
 def _at(trace: BeliefTrace, y: Tensor, depth: int) -> Answers:

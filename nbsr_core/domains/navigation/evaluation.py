@@ -21,7 +21,7 @@ from nbsr_core.domains.navigation.tasks import NavigationData, NavigationSplits
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation.abstention import MAX_DOUBT, NEVER, threshold
 from nbsr_core.evaluation.after_training import temperature_names
-from nbsr_core.evaluation.answers import OF_ANSWERS, answer_figures
+from nbsr_core.evaluation.answers import OF_ANSWERS
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, routing_agreement
 from nbsr_core.evaluation.walk_tables import belief_rows, edge_rows, entropy_rows, usage_rows
 from nbsr_core.learning.learners import Answers, Learner
@@ -53,7 +53,7 @@ def evaluate(learner: Learner, splits: Splits, options: EvaluationOptions) -> Ev
         raise InputError(f"navigation judges policies that were cloned for it, got {type(learner).__name__}")
     evaluation = Evaluation()
     for name, split in ((TEST, splits.test), (VALID, splits.valid)):
-        evaluation.add(name, answer_figures(learner.answers(split)))
+        evaluation.add_answers(name, learner.answers(split))
     evaluation.metrics[PARAMETERS] = float(learner.size)
     eta = _describe_walks(evaluation, learner, splits, options) if isinstance(learner, ClonedNbsr) else None
     uses: dict[str, float | None] = {TO_THE_END: None} if eta is None else {TO_THE_END: None, FAST: eta}
@@ -160,7 +160,8 @@ def _describe_walks(
         evaluation.metrics[ETA] = eta
     stopped = trace.exit(eta)
     said = Answers(stopped.probs, trace.raw_probabilities(stopped.depth), actions)
-    evaluation.add(FAST, {**answer_figures(said), "exited": _share(stopped.depth < trace.length)})
+    evaluation.add_answers(TEST, said, FAST)
+    evaluation.add(FAST, {"exited": _share(stopped.depth < trace.length)})
     of_walks = {"vacuity": float((trace.prior.sum() / trace.precision[-1]).mean())}
     if learner.admissible is not None:
         of_walks["routing_agreement"] = routing_agreement(trace, actions, learner.admissible)

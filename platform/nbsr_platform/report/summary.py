@@ -45,6 +45,11 @@ class ComparisonRow:
     metrics: dict[str, Interval]
     paper: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """As people call the line: model and use."""
+        return f"{self.model} {self.config}".strip()
+
     def to_json(self) -> dict[str, object]:
         return {
             "study": self.study,

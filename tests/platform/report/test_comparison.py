@@ -19,8 +19,6 @@ from nbsr_platform.trials.trial import Trial
 from rich.console import Console
 from toys import make_trial
 
-from benchmarks import results
-
 BASE = """\
 name: med
 domain: medical
@@ -154,24 +152,6 @@ def test_table_and_json_tell_the_same(tmp_path: Path) -> None:
     frame = result.table.set_index(["model", "config"])
     assert frame.loc[("mlp", ""), "ece_paper"] == 0.016
     assert math.isnan(frame.loc[("ceiling", ""), "ece_paper"])
-
-
-def test_tables_for_documents() -> None:
-    outcomes = [*OUTCOMES, ended("nbsr", 1, test__accuracy=0.8, fast__accuracy=0.9)]
-    paper = Paper("Table 4", {"mlp": {"accuracy": 0.9762}})
-    assert list(results.comparison(summarise(outcomes, paper), ["accuracy", "far/ece"])) == [
-        "| med, 2 seeds | accuracy | far/ece |",
-        "| --- | ---: | ---: |",
-        "| nbsr deep | 85.00 | - |",
-        "| nbsr fast | 85.00 | - |",
-        "| mlp | 80.00<br>paper 97.62 | - |",
-        "| ceiling | 97.00 | 0.2000 |",
-    ]
-    # Seed by seed: +20 and -10 points at full depth, +10 and 0 with early exit.
-    assert list(results.differences(outcomes, "mlp", ["accuracy", "far/accuracy"]))[2:] == [
-        "| nbsr deep | +5.00 | - |",
-        "| nbsr fast | +5.00 | - |",
-    ]
 
 
 def test_tables_of_three_seeds_have_bounds_within_0_and_100_percent() -> None:
