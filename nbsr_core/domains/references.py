@@ -6,6 +6,7 @@ The options that are not about the network itself are shared with the domains th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from nbsr_core.domains.domain import ModelKind, Signature
@@ -16,6 +17,7 @@ from nbsr_core.options.specs import check_choice
 
 if TYPE_CHECKING:  # imported where models are built: options are checked without torch
     from nbsr_core.learning.references.dropout import McDropout
+    from nbsr_core.learning.references.early_exit import EarlyExit
     from nbsr_core.learning.references.ensemble import Ensemble
     from nbsr_core.learning.references.evidential import EvidentialClassifier
     from nbsr_core.learning.references.soft_tree import SoftTreeClassifier
@@ -136,6 +138,14 @@ class SoftTreeOptions(MlpOptions):
 
 
 @dataclass(frozen=True)
+class EarlyExitOptions(MlpOptions):
+    """The flat network with a head at each layer (Teerapittayanon et al., 2016), and an exit where one is sure enough.
+
+    Its threshold is chosen as NBSR's is; the entropy that it is compared with is that of the answer.
+    """
+
+
+@dataclass(frozen=True)
 class CartOptions:
     """One decision tree by scikit-learn (Breiman et al., 1984).
 
@@ -231,6 +241,14 @@ def build_hist_boosting(options: HistBoostingOptions, signature: Signature) -> H
     )
 
 
+def build_early_exit(options: EarlyExitOptions, signature: Signature) -> EarlyExit:
+    from nbsr_core.learning.references.early_exit import EarlyExit, ExitHeads, Stages
+
+    sizes = [signature.num_features, *options.hidden]
+    stages = Stages([backbone(inputs, (size,)) for inputs, size in pairwise(sizes)])
+    return EarlyExit(stages, ExitHeads(options.hidden, signature.num_classes))
+
+
 CART = ModelKind("baseline", CartOptions, build_cart)
 # For every domain whose inputs are one vector.
 TABULAR_REFERENCES = {
@@ -238,6 +256,7 @@ TABULAR_REFERENCES = {
     "ensemble": ModelKind("baseline", EnsembleOptions, build_ensemble),
     "mc_dropout": ModelKind("baseline", DropoutOptions, build_dropout),
     "soft_tree": ModelKind("baseline", SoftTreeOptions, build_soft_tree),
+    "early_exit": ModelKind("baseline", EarlyExitOptions, build_early_exit),
     "cart": CART,
     "hist_boosting": ModelKind("baseline", HistBoostingOptions, build_hist_boosting),
 }

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,6 +29,7 @@ from nbsr_core.model.preprocessing import Standardise
 from nbsr_core.options.specs import Family as Family
 from nbsr_core.options.specs import ObjectiveWeights
 from nbsr_core.trace.belief_trace import BeliefTrace
+from nbsr_core.trace.by_depth import ByDepth
 
 Wrap = Callable[[nn.Module], nn.Module]
 
@@ -169,6 +170,14 @@ class Learner(ABC):
         them, see `nbsr_core.options.conditions`.
         """
         return {}
+
+
+@runtime_checkable
+class StopsEarly(Protocol):
+    """A learner without beliefs that answers at several depths, and can stop at each."""
+
+    def by_depth(self, x: Tensor) -> ByDepth:
+        """Its answers to a whole split, calibrated once that was fitted."""
 
 
 class TorchLearner(Learner):

@@ -91,9 +91,18 @@ class HistBoosting(SklearnTrees):
         model.fit(rows.x.numpy(), rows.y.numpy())
         # scikit-learn offers no public way to the nodes of these trees; a test compares our walk with its answers.
         nodes = [grown.nodes for one_round in model._predictors for grown in one_round]
-        names = ("feature_idx", "num_threshold", "left", "right")
         self.forest = Forest.of(
-            [Tree(tree["is_leaf"] > 0, *(tree[name] for name in names), tree["value"][:, None]) for tree in nodes]
+            [
+                Tree(
+                    tree["is_leaf"] > 0,
+                    tree["feature_idx"],
+                    tree["num_threshold"],
+                    tree["left"],
+                    tree["right"],
+                    tree["value"][:, None],
+                )
+                for tree in nodes
+            ]
         )
         self.start = torch.from_numpy(np.array(model._baseline_prediction, dtype=np.float64).reshape(-1))
         self.classes = torch.from_numpy(model.classes_.astype(np.int64))

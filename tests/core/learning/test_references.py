@@ -22,6 +22,7 @@ from nbsr_core.domains.references import (
     TABULAR_REFERENCES,
     CartOptions,
     DropoutOptions,
+    EarlyExitOptions,
     EnsembleOptions,
     EvidentialOptions,
     HistBoostingOptions,
@@ -33,12 +34,14 @@ from nbsr_core.learning.learners import Classifier, Execution, Learner
 from nbsr_core.learning.references import at_once
 from nbsr_core.learning.references.at_once import drawn_rows
 from nbsr_core.learning.references.dropout import McDropout, ThinnedDropout, thinned_layers
+from nbsr_core.learning.references.early_exit import EarlyExit
 from nbsr_core.learning.references.ensemble import Ensemble
 from nbsr_core.learning.references.evidential import EvidentialClassifier, expected_squares, misleading_evidence
 from nbsr_core.learning.references.flat import flat_network
 from nbsr_core.learning.references.soft_tree import SoftTree, SoftTreeClassifier, balance_penalty, log_paths
 from nbsr_core.learning.references.trees import Cart, HistBoosting
 from nbsr_core.learning.splits import Split, Splits
+from nbsr_core.options.specs import EvaluationOptions
 
 PATIENTS = MedicalData(train_patients=300, valid_patients=80, test_patients=40, draws=1, noise_scheme="fresh")
 OPTIONS: dict[str, Any] = {
@@ -46,9 +49,11 @@ OPTIONS: dict[str, Any] = {
     "ensemble": EnsembleOptions(hidden=(16,), members=3),
     "mc_dropout": DropoutOptions(hidden=(16, 16), passes=4),
     "soft_tree": SoftTreeOptions(hidden=(16,), depth=2),
+    "early_exit": EarlyExitOptions(hidden=(24, 16)),
     "cart": CartOptions(max_depth=6),
     "hist_boosting": HistBoostingOptions(max_iter=2),
 }
+NETWORKS = ["evidential", "ensemble", "mc_dropout", "soft_tree", "early_exit"]
 every_kind = pytest.mark.parametrize("kind", TABULAR_REFERENCES)
 
 
@@ -94,7 +99,7 @@ def test_an_answer_does_not_depend_on_what_is_asked_beside_it(kind: str, splits:
     assert torch.allclose(together[7:8], alone, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["evidential", "ensemble", "mc_dropout", "soft_tree"])
+@pytest.mark.parametrize("kind", NETWORKS)
 def test_the_softmax_of_what_is_inside_is_the_answer(kind: str, splits: Splits) -> None:
     learner = trained(kind, splits)
     inside = learner.inside(splits.test.x)
@@ -102,7 +107,7 @@ def test_the_softmax_of_what_is_inside_is_the_answer(kind: str, splits: Splits) 
     assert torch.allclose(inside.logits.softmax(-1), learner.raw_probabilities(splits.test.x), atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["evidential", "ensemble", "mc_dropout", "soft_tree"])
+@pytest.mark.parametrize("kind", NETWORKS)
 def test_a_training_that_was_stopped_goes_on_as_if_it_was_not(kind: str, splits: Splits, tmp_path: Path) -> None:
     config, execution = TrainingConfig(epochs=2), Execution(checkpoint=tmp_path / "checkpoint")
     whole, stopped, resumed = (built(kind, splits) for _ in range(3))
@@ -255,6 +260,68 @@ class TestSoftTree:
         found = [float(balance_penalty(fair + torch.tensor([shift, 0.0, 0.0]), 2)) for shift in shifts]
         assert found[0] == pytest.approx(2 * np.log(2)), "ln 2 for the root, and half of it for each of two below"
         assert all(one < other for one, other in pairwise(found))
+
+
+@pytest.fixture(scope="module")
+def learner(splits: Splits) -> EarlyExit:
+    learner = built("early_exit", splits)
+    list(learner.train(splits, TrainingConfig(epochs=8, learning_rate=0.01), 0, Execution()))
+    assert isinstance(learner, EarlyExit)
+    return learner
+
+
+class TestEarlyExit:
+    def test_its_heads_read_their_own_layers(self, learner: EarlyExit, splits: Splits) -> None:
+        learner.use_temperatures(())
+        said, state = learner.by_depth(splits.test.x), learner.state()
+        h = splits.test.x
+        for depth in (1, 2):
+            at, head = f"backbone.stages.{depth - 1}.0", f"head.heads.{depth - 1}"
+            h = (h @ state[f"{at}.weight"].T + state[f"{at}.bias"]).relu()
+            expected = (h @ state[f"{head}.weight"].T + state[f"{head}.bias"]).softmax(-1)
+            assert torch.allclose(said.raw_probabilities(depth), expected, atol=1e-6)
+            assert torch.equal(said.probabilities(depth), said.raw_probabilities(depth))
+        assert torch.equal(learner.probabilities(splits.test.x), said.probabilities())
+
+    def test_it_stops_where_its_calibrated_answer_is_sure_enough(self, learner: EarlyExit, splits: Splits) -> None:
+        learner.calibrate(splits.valid)
+        assert len(learner.temperatures) == 2
+        x, y = splits.test.x, splits.test.y
+        said = learner.by_depth(x)
+        first, last = (said.probabilities(depth) for depth in (1, 2))
+        assert torch.equal(last, learner.probabilities(x))
+        entropy = -(first * first.log()).sum(1)
+        eta = float(entropy.median()) + 1e-6
+        sure = entropy < eta
+        stopped = said.exit(eta)
+        assert 0 < int(sure.sum()) < len(sure)
+        assert torch.equal(stopped.depth == 1, sure)
+        assert torch.equal(stopped.probs, torch.where(sure.unsqueeze(1), first, last))
+        assert bool((said.exit(None).depth == 2).all())
+        (row,) = said.frontier(y, [eta]).rows()
+        assert row["accuracy"] == pytest.approx(metrics.accuracy(stopped.probs, y))
+        assert row["nll"] == pytest.approx(metrics.nll(stopped.probs, y))
+        assert row["mean_depth"] == row["mean_cost"] == pytest.approx(2 - float(sure.double().mean()))
+
+    def test_its_threshold_is_chosen_as_that_of_a_walk_is(self, learner: EarlyExit, splits: Splits) -> None:
+        allowed = EvaluationOptions(max_accuracy_loss=0.02, audits=0)
+        evaluation = Medical().judge(learner, splits, allowed)
+        figures, valid = evaluation.metrics, learner.by_depth(splits.valid.x)
+        assert figures["fast/eta"] == valid.frontier(splits.valid.y).cheapest(0.02)
+        stopped = learner.by_depth(splits.test.x).exit(figures["fast/eta"])
+        assert figures["fast/accuracy"] == metrics.accuracy(stopped.probs, splits.test.y)
+        assert figures["fast/mean_depth"] == float(stopped.depth.double().mean())
+        assert figures["depth2/nll"] == figures["test/nll"]
+        assert figures["valid/fast/accuracy"] >= max(figures["valid/accuracy"], 0) - 0.02
+        assert {"fast/ece", "fast/nll", "fast/exited", "depth1/accuracy", "depth1/temperature"} <= figures.keys()
+        assert evaluation.tables["frontier"]
+
+    def test_a_study_may_set_the_threshold_and_it_says_so(self, learner: EarlyExit, splits: Splits) -> None:
+        never = Medical().judge(learner, splits, EvaluationOptions(eta=-1.0, audits=0)).metrics
+        assert (never["fast/exited"], never["fast/mean_depth"]) == (0, 2)
+        assert never["fast/nll"] == never["test/nll"]
+        assert "evaluation.eta" not in learner.ignores
+        assert "evaluation.audits" in learner.ignores
 
 
 def clouds(classes: int, seed: int = 0) -> Splits:

@@ -32,7 +32,18 @@ STUDIES: dict[str, dict[str, Any]] = {
     "medical": {
         "data": PATIENTS,
         "evaluation": {"audits": 2, "max_accuracy_loss": 0.05},
-        "models": {"nbsr": DENSITY, "mlp": {}, "xgboost": {"n_estimators": 3}},
+        "models": {
+            "nbsr": DENSITY,
+            "mlp": {},
+            "xgboost": {"n_estimators": 3},
+            "evidential": {},
+            "ensemble": {"members": 2},
+            "mc_dropout": {"passes": 3},
+            "soft_tree": {},
+            "early_exit": {},
+            "cart": {},
+            "hist_boosting": {"max_iter": 2},
+        },
     },
     "language": {
         "data": {"train": 100, "test": 40},
