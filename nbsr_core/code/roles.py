@@ -49,6 +49,7 @@ ROLES: dict[str, Role] = {
     "domains.__init__": "neither",
     "domains.domain": "trains",
     "domains.tabular": "trains",
+    "domains.references": "trains",
     "domains.service": "neither",
     "domains.iris": "trains",
     "domains.medical": "trains",
@@ -73,7 +74,7 @@ ROLES: dict[str, Role] = {
     "domains.vision.judging": "judges",
 }
 # Modules of the room of domains that all domains share.
-SHARED = {"__init__", "domain", "tabular", "service"}
+SHARED = {"__init__", "domain", "references", "service", "tabular"}
 
 
 def line_of(place: str) -> str | None:

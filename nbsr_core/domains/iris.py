@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nbsr_core.domains.domain import Domain, ModelKind, Signature
+from nbsr_core.domains.references import CART
 from nbsr_core.errors import InputError
 from nbsr_core.options.specs import ExpertSpec, ObjectiveWeights
 
@@ -137,11 +138,10 @@ def _build_flat(options: FlatOptions, signature: Signature) -> Classifier:
     from torch import nn
 
     from nbsr_core.learning.learners import Classifier
+    from nbsr_core.learning.references.flat import flat_network
 
-    network = nn.Sequential()
-    network.add_module("backbone", _body(signature.num_features, options.oracle_dim))
-    network.add_module("head", nn.Linear(options.oracle_dim, signature.num_classes))
-    return Classifier(network)
+    body = _body(signature.num_features, options.oracle_dim)
+    return Classifier(flat_network(body, nn.Linear(options.oracle_dim, signature.num_classes)))
 
 
 class Iris(Domain):
@@ -152,6 +152,7 @@ class Iris(Domain):
     models: ClassVar = {
         "nbsr": ModelKind("nbsr", ToyOptions, _build_toy),
         "mlp": ModelKind("baseline", FlatOptions, _build_flat),
+        "cart": CART,
     }
 
     def load(self, data: Any, seed: int) -> Splits:

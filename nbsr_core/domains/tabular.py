@@ -16,7 +16,8 @@ if TYPE_CHECKING:  # imported where models are built: options are checked withou
 
     from nbsr_core.belief.density import DensityFactor
     from nbsr_core.graph.decision_graph import DecisionGraph
-    from nbsr_core.learning.learners import BoostedTrees, Classifier, NbsrLearner
+    from nbsr_core.learning.learners import Classifier, NbsrLearner
+    from nbsr_core.learning.references.boosted_trees import BoostedTrees
 
 # A larger tree has more experts than most data sets have samples, and its parameters alone fill a machine.
 MOST_NODES = 100_000
@@ -261,16 +262,15 @@ def build_mlp(options: MlpOptions, signature: Signature) -> Classifier:
     from torch import nn
 
     from nbsr_core.learning.learners import Classifier
+    from nbsr_core.learning.references.flat import flat_network
 
-    network = nn.Sequential()
-    network.add_module("backbone", backbone(signature.num_features, options.hidden))
-    network.add_module("head", nn.Linear(options.hidden[-1], signature.num_classes))
-    return Classifier(network)
+    body = backbone(signature.num_features, options.hidden)
+    return Classifier(flat_network(body, nn.Linear(options.hidden[-1], signature.num_classes)))
 
 
 def build_boosted_trees(options: BoostedTreesOptions, signature: Signature) -> BoostedTrees:
     """XGBoost with the given settings."""
-    from nbsr_core.learning.learners import BoostedTrees
+    from nbsr_core.learning.references.boosted_trees import BoostedTrees
 
     return BoostedTrees(
         signature.num_classes,

@@ -37,12 +37,16 @@ from nbsr_core.evaluation.walk_tables import (
     separation_rows,
     usage_rows,
 )
-from nbsr_core.learning.learners import Answers, Learner, NbsrLearner
-from nbsr_core.learning.splits import Splits
+from nbsr_core.learning.learners import Answers, Learner, NbsrLearner, StopsEarly
+from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.metrics.names import ETA, FAST, PARAMETERS, TEST, TO_THE_END, VALID, at_depth, named, place
 from nbsr_core.options.specs import EvaluationOptions as EvaluationOptions
 from nbsr_core.trace.belief_trace import BeliefTrace
+from nbsr_core.trace.by_depth import ByDepth
 from nbsr_core.trace.exits import is_vacuous
+
+# Beside the figures of an answer, of a use with early exit.
+OF_EXITS = ("mean_depth", "exited")
 
 
 @dataclass
@@ -83,14 +87,16 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
     found = {PARAMETERS, *temperature_names(learner, options), *named(TEST, OF_GUARANTEES)}.union(
         *(named(name, alike) for name in (TEST, VALID, *sets))
     )
-    if not isinstance(learner, NbsrLearner):
+    walks = isinstance(learner, NbsrLearner)
+    if walks or isinstance(learner, StopsEarly):
+        found |= {ETA, *named(TEST, ("mean_depth", "mean_cost"))}
+        found = found.union(*(named(place(name, FAST), (*alike, *OF_EXITS)) for name in (TEST, VALID, *sets)))
+        found = found.union(*(named(place(name, at_depth("*")), alike) for name in (TEST, *sets)))
+        found |= named(place(TEST, at_depth("*")), OF_GUARANTEES)
+    if not walks:
         return found if options.max_vacuity == NEVER else found | named(TEST, (MAX_DOUBT, *OF_ABSTENTION))
-    found |= {ETA, *named(TEST, ("mean_depth", "mean_cost", "vacuity"))}
-    for name in (TEST, VALID, *sets):
-        found |= named(place(name, FAST), (*alike, "mean_depth", "exited"))
-    found |= named(place(TEST, at_depth("*")), OF_GUARANTEES)
+    found |= named(TEST, ("vacuity",))
     for name in (TEST, *sets):
-        found |= named(place(name, at_depth("*")), alike)
         found |= named(name, ("smallest_mid_usage", "routing_agreement"))
     if options.max_vacuity == NEVER:
         return found
@@ -98,7 +104,7 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
 
 
 def evaluate_classification(learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
-    """Figures on the test split and on every further labelled set; for NBSR also by depth and by threshold."""
+    """Figures on the test split and on every further labelled set; by depth and threshold where a model can stop."""
     evaluation = Evaluation()
     said = learner.answers(splits.test)
     probs, y = said.probs, said.labels
@@ -115,7 +121,12 @@ def evaluate_classification(learner: Learner, splits: Splits, options: Evaluatio
         evaluation.add_answers(name, learner.answers(split))
     if isinstance(learner, NbsrLearner):
         _evaluate_walks(evaluation, learner, splits, options)
-    elif options.max_vacuity != NEVER:
+        return evaluation
+    if isinstance(learner, StopsEarly):
+        walks = {name: learner.by_depth(split.x) for name, split in _sets(splits).items()}
+        labels = {name: learner.labels(split.y) for name, split in _sets(splits).items()}
+        _add_exits(evaluation, walks, labels, options)
+    if options.max_vacuity != NEVER:
         use = by_confidence(probs, y, valid.probs)
         limit = threshold(use.valid)
         evaluation.add(TEST, {MAX_DOUBT: limit, **abstention_figures(use, limit)})
@@ -123,50 +134,60 @@ def evaluate_classification(learner: Learner, splits: Splits, options: Evaluatio
 
 
 def _evaluate_walks(evaluation: Evaluation, learner: NbsrLearner, splits: Splits, options: EvaluationOptions) -> None:
-    trace, y = learner.trace(splits.test.x), learner.labels(splits.test.y)
-    valid, valid_y, eta = learner.trace(splits.valid.x), learner.labels(splits.valid.y), options.eta
-    if eta is None:
-        eta = valid.frontier(valid_y).cheapest(options.max_accuracy_loss, max_nll_loss=options.max_nll_loss)
-    elif is_vacuous(eta, learner.model.prior):
+    traces = {name: learner.trace(split.x) for name, split in _sets(splits).items()}
+    labels = {name: learner.labels(split.y) for name, split in _sets(splits).items()}
+    trace, valid, y = traces[TEST], traces[VALID], labels[TEST]
+    if options.eta is not None and is_vacuous(options.eta, learner.model.prior):
         highest = float(dirichlet.entropy(learner.model.prior))
         evaluation.warnings.append(
-            f"eta = {eta:g} is no test: the prior's own entropy, {highest:.2f}, is already below it, "
+            f"eta = {options.eta:g} is no test: the prior's own entropy, {highest:.2f}, is already below it, "
             "so every sample exits at depth 1"
         )
-    evaluation.add(
-        TEST,
-        {
-            "mean_depth": float(trace.length.double().mean()),
-            "mean_cost": float(trace.cost[-1].mean()),
-            "vacuity": float((trace.prior.sum() / trace.precision[-1]).mean()),
-        },
-    )
+    eta = _add_exits(evaluation, traces, labels, options)
+    evaluation.add(TEST, {"vacuity": float((trace.prior.sum() / trace.precision[-1]).mean())})
+    limit = _add_abstention(evaluation, TO_THE_END, (trace, y), valid, None, options)
+    _add_abstention(evaluation, FAST, (trace, y), valid, eta, options)
+    evaluation.tables["belief"] = belief_rows(trace)
+    judged = {name: walks for name, walks in traces.items() if name != VALID}
+    _add_walk_tables(evaluation, judged, y)
+    for name, walks in judged.items():
+        _add_routing(evaluation, name, walks, labels[name], learner)
+    evaluation.audits = audit_walks(learner.model, trace, y, splits, count=options.audits, eta=eta, max_vacuity=limit)
+
+
+def _sets(splits: Splits) -> dict[str, Split]:
+    return {TEST: splits.test, VALID: splits.valid, **splits.extra}
+
+
+def _add_exits(
+    evaluation: Evaluation, walks: Mapping[str, ByDepth], labels: Mapping[str, Tensor], options: EvaluationOptions
+) -> float:
+    """Figures by depth and with early exit, of any model that can stop; returns the threshold that it stops at.
+
+    Unless the study has one, the threshold is chosen on the validation split.
+    """
+    test, y, eta = walks[TEST], labels[TEST], options.eta
+    if eta is None:
+        frontier = walks[VALID].frontier(labels[VALID])
+        eta = frontier.cheapest(options.max_accuracy_loss, max_nll_loss=options.max_nll_loss)
+    to_the_end = {"mean_depth": float(test.length.double().mean()), "mean_cost": float(test.cost[-1].mean())}
+    evaluation.add(TEST, to_the_end)
     if math.isfinite(eta):
         evaluation.metrics[ETA] = eta
-    elif trace.depth > 1 and options.eta is None:
+    elif test.depth > 1 and options.eta is None:
         evaluation.warnings.append(
             f"every early exit costs more than {_allowance(options)} on the validation split: Fast walks deep"
         )
-    _add_fast(evaluation, TEST, trace, y, eta)
-    _add_fast(evaluation, VALID, valid, valid_y, eta)
-    extra = {name: learner.trace(split.x) for name, split in splits.extra.items()}
-    for name, split in splits.extra.items():
-        walks, labels = extra[name], learner.labels(split.y)
-        _add_fast(evaluation, name, walks, labels, eta)
-        _add_depths(evaluation, name, walks, labels)
-        _add_routing(evaluation, name, walks, labels, learner)
-    limit = _add_abstention(evaluation, TO_THE_END, (trace, y), valid, None, options)
-    _add_abstention(evaluation, FAST, (trace, y), valid, eta, options)
-    evaluation.tables["frontier"] = frontier_rows(trace, y, options.etas)
-    evaluation.tables["belief"] = belief_rows(trace)
-    _add_depths(evaluation, TEST, trace, y)
-    for depth in range(1, trace.depth + 1):
-        kept = guarantee_figures(_at(valid, valid_y, depth), _at(trace, y, depth), options)
+    for name, said in walks.items():
+        _add_fast(evaluation, name, said, labels[name], eta)
+        if name != VALID:
+            _add_depths(evaluation, name, said, labels[name])
+    evaluation.tables["frontier"] = frontier_rows(test, y, options.etas)
+    for depth in range(1, test.depth + 1):
+        kept = guarantee_figures(_at(walks[VALID], labels[VALID], depth), _at(test, y, depth), options)
         evaluation.add(place(TEST, at_depth(depth)), kept)
-        evaluation.tables["reliability"] += reliability_rows(trace.probabilities(depth), y, depth)
-    _add_walk_tables(evaluation, {TEST: trace, **extra}, y)
-    _add_routing(evaluation, TEST, trace, y, learner)
-    evaluation.audits = audit_walks(learner.model, trace, y, splits, count=options.audits, eta=eta, max_vacuity=limit)
+        evaluation.tables["reliability"] += reliability_rows(test.probabilities(depth), y, depth)
+    return eta
 
 
 def _add_walk_tables(evaluation: Evaluation, traces: Mapping[str, BeliefTrace], y: Tensor) -> None:
@@ -186,7 +207,7 @@ def _allowance(options: EvaluationOptions) -> str:
     return f"{options.max_nll_loss:g} nats"
 
 
-def _add_fast(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, eta: float) -> None:
+def _add_fast(evaluation: Evaluation, data: str, trace: ByDepth, y: Tensor, eta: float) -> None:
     stopped = trace.exit(eta)
     said = Answers(stopped.probs, trace.raw_probabilities(stopped.depth), y)
     evaluation.add_answers(data, said, FAST, early=stopped.depth == 1 if trace.depth > 1 else None)
@@ -197,12 +218,12 @@ def _add_fast(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor, 
     evaluation.add(place(data, FAST), figures)
 
 
-def _add_depths(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tensor) -> None:
+def _add_depths(evaluation: Evaluation, data: str, trace: ByDepth, y: Tensor) -> None:
     for depth in range(1, trace.depth + 1):
         evaluation.add_answers(data, _at(trace, y, depth), at_depth(depth))
 
 
-def _at(trace: BeliefTrace, y: Tensor, depth: int) -> Answers:
+def _at(trace: ByDepth, y: Tensor, depth: int) -> Answers:
     """What walks say that are cut at a depth."""
     return Answers(trace.probabilities(depth), trace.raw_probabilities(depth), y)
 

@@ -10,16 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nbsr_core import metrics
-from nbsr_core._extras import extra, needs
 from nbsr_core.belief.calibration import calibrated_probabilities, fit_temperature
 from nbsr_core.errors import InputError
 from nbsr_core.learning import Batches, EpochRecord, TensorBatches, Trainer, TrainingConfig
@@ -31,6 +29,7 @@ from nbsr_core.model.preprocessing import Standardise
 from nbsr_core.options.specs import Family as Family
 from nbsr_core.options.specs import ObjectiveWeights
 from nbsr_core.trace.belief_trace import BeliefTrace
+from nbsr_core.trace.by_depth import ByDepth
 
 Wrap = Callable[[nn.Module], nn.Module]
 
@@ -171,6 +170,14 @@ class Learner(ABC):
         them, see `nbsr_core.options.conditions`.
         """
         return {}
+
+
+@runtime_checkable
+class StopsEarly(Protocol):
+    """A learner without beliefs that answers at several depths, and can stop at each."""
+
+    def by_depth(self, x: Tensor) -> ByDepth:
+        """Its answers to a whole split, calibrated once that was fitted."""
 
 
 class TorchLearner(Learner):
@@ -426,78 +433,3 @@ class ShardedBatches:
         """The terms of a loss over the share that was given last; its gradient counts by the share's weight."""
         loss = terms["loss"]
         return {**terms, "loss": loss.detach() + (loss - loss.detach()) * self.weight}
-
-
-class BoostedTrees(Learner):
-    """Gradient-boosted trees (XGBoost), the tabular baseline."""
-
-    family = "baseline"
-    packages = ("xgboost",)
-
-    def __init__(self, num_classes: int, **parameters: Any) -> None:
-        needs("xgboost", "trees")
-        self.num_classes, self.parameters = num_classes, parameters
-        self.booster: Any = None
-
-    def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
-        from time import perf_counter
-
-        with extra("trees"):
-            import xgboost
-
-        began = perf_counter()
-        threads = torch.get_num_threads()
-        model = xgboost.XGBClassifier(
-            objective="multi:softprob",
-            num_class=self.num_classes,  # XGBoost itself says so from three classes on
-            eval_metric="mlogloss",
-            random_state=seed,
-            n_jobs=threads,
-            **self.parameters,
-        )
-        x = splits.train.x
-        if splits.augment is not None:
-            x = splits.augment(x, torch.Generator().manual_seed(seed))
-        model.fit(x.numpy(), splits.train.y.numpy())
-        self.booster = model.get_booster()
-        seconds = perf_counter() - began
-        loss = metrics.nll(self.raw_probabilities(splits.train.x), splits.train.y)
-        valid = self.raw_probabilities(splits.valid.x)
-        figures = {"nll": metrics.nll(valid, splits.valid.y), "accuracy": metrics.accuracy(valid, splits.valid.y)}
-        yield EpochRecord(0, {"loss": loss}, figures, 0.0, 0.0, seconds, len(x) / seconds)
-
-    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        with extra("trees"):
-            import xgboost
-
-        probs = self.booster.predict(xgboost.DMatrix(x.numpy()))
-        probs = np.asarray(probs, dtype=np.float64)
-        return torch.from_numpy(probs / probs.sum(1, keepdims=True))
-
-    @property
-    def epoch_figures(self) -> set[str] | None:
-        return named(VALID, ("nll", "accuracy")) | named(TRAIN, ("loss",))
-
-    @property
-    def ignores(self) -> dict[str, str]:
-        return {"training": "boosted trees are fitted by options of their own", **NO_WALK}
-
-    def importance(self, num_features: int) -> Float[Tensor, " {num_features}"]:
-        """Share of each feature in the mean gain of the splits on it, over the whole training set: XGBoost's own."""
-        gain = torch.zeros(num_features, dtype=torch.float64)
-        for name, value in self.booster.get_score(importance_type="gain").items():
-            gain[int(name.removeprefix("f"))] = value
-        return gain / gain.sum().clamp_min(torch.finfo(gain.dtype).tiny)
-
-    def state(self) -> dict[str, Any]:
-        return {"booster": torch.frombuffer(bytearray(self.booster.save_raw("ubj")), dtype=torch.uint8)}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        with extra("trees"):
-            import xgboost
-
-        self.booster = xgboost.Booster(model_file=bytearray(state["booster"].numpy().tobytes()))
-
-    @property
-    def size(self) -> int:
-        return int(self.booster.trees_to_dataframe().shape[0])

@@ -1,4 +1,4 @@
-"""The models that read through the shared transformer: one softmax, a mixture of experts, and NBSR.
+"""The models that read through the shared transformer: one softmax, standard references, mixture of experts, NBSR.
 
 All see tokens as flattened rows [rows, d]; their labels are the tokens that are not padding, in the same order.
 """
@@ -17,10 +17,14 @@ from nbsr_core.domains.language.data import Routers, routing_graph, with_routers
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.reading import TokenNBSR
 from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions
+from nbsr_core.domains.references import EvidentialTerms, Members
 from nbsr_core.domains.tabular import WalkOptions, class_owners
 from nbsr_core.errors import InputError
 from nbsr_core.kernels import Layout, StackedLinear
 from nbsr_core.learning.learners import Classifier, NbsrLearner
+from nbsr_core.learning.references.ensemble import Ensemble
+from nbsr_core.learning.references.evidential import EvidentialClassifier
+from nbsr_core.learning.references.flat import flat_network
 from nbsr_core.learning.splits import Splits
 from nbsr_core.model.network import evaluating
 from nbsr_core.model.routers import RouterSpec
@@ -33,6 +37,22 @@ class StandardOptions:
     """The monolithic baseline: one linear map to the vocabulary."""
 
     transformer: TransformerOptions = field(default_factory=TransformerOptions)
+
+
+@dataclass(frozen=True)
+class EvidentialOptions(EvidentialTerms, StandardOptions):
+    """The monolithic baseline as an evidential network (Sensoy et al., 2018): a Dirichlet belief in one step."""
+
+    def __post_init__(self) -> None:
+        self.check_terms()
+
+
+@dataclass(frozen=True)
+class EnsembleOptions(Members, StandardOptions):
+    """A deep ensemble of the monolithic baseline (Lakshminarayanan et al., 2017), transformers and all."""
+
+    def __post_init__(self) -> None:
+        self.check_members()
 
 
 @dataclass(frozen=True)
@@ -90,6 +110,14 @@ class TokenClassifier(TokenLabels, Classifier):
     """Standard and MoE."""
 
 
+class TokenEvidential(TokenLabels, EvidentialClassifier):
+    """An evidential network over tokens."""
+
+
+class TokenEnsemble(TokenLabels, Ensemble):
+    """A deep ensemble over tokens."""
+
+
 class TokenNbsr(TokenLabels, NbsrLearner):
     """NBSR over tokens."""
 
@@ -129,15 +157,26 @@ class Top1Head(nn.Module):
 
 
 def _with_backbone(options: TransformerOptions, signature: Signature, head: nn.Module) -> TokenClassifier:
-    network = nn.Sequential()
-    network.add_module("backbone", CausalTransformer(signature.num_classes, signature.num_features, options))
-    network.add_module("head", head)
-    return TokenClassifier(network)
+    transformer = CausalTransformer(signature.num_classes, signature.num_features, options)
+    return TokenClassifier(flat_network(transformer, head))
 
 
 def build_standard(options: StandardOptions, signature: Signature) -> TokenClassifier:
     head = nn.Linear(options.transformer.dim, signature.num_classes)
     return _with_backbone(options.transformer, signature, head)
+
+
+def _parts(options: StandardOptions, signature: Signature) -> tuple[nn.Module, nn.Module]:
+    transformer = CausalTransformer(signature.num_classes, signature.num_features, options.transformer)
+    return transformer, nn.Linear(options.transformer.dim, signature.num_classes)
+
+
+def build_evidential(options: EvidentialOptions, signature: Signature) -> TokenEvidential:
+    return TokenEvidential(flat_network(*_parts(options, signature)), options.penalty, options.anneal_epochs)
+
+
+def build_ensemble(options: EnsembleOptions, signature: Signature) -> TokenEnsemble:
+    return TokenEnsemble(_parts(options, signature) for _ in range(options.members))
 
 
 def build_moe(options: MoeOptions, signature: Signature) -> TokenClassifier:
@@ -162,4 +201,6 @@ def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
 
 STANDARD = ModelKind("baseline", StandardOptions, build_standard)
 MOE = ModelKind("baseline", MoeOptions, build_moe)
+EVIDENTIAL = ModelKind("baseline", EvidentialOptions, build_evidential)
+ENSEMBLE = ModelKind("baseline", EnsembleOptions, build_ensemble)
 NBSR_KIND = ModelKind("nbsr", NbsrOptions, build_nbsr)

@@ -19,7 +19,8 @@ from nbsr_core.domains.domain import Answer, Domain, Question, Signature
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation.after_training import temperatures_in
 from nbsr_core.evaluation.attribution import feature_namer, strongest_features, varied
-from nbsr_core.learning.learners import BoostedTrees, Learner, NbsrLearner
+from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.learning.references.boosted_trees import BoostedTrees
 from nbsr_core.learning.splits import Splits
 from nbsr_core.metrics import names
 from nbsr_core.trace.visit import Amount, Feature

@@ -32,6 +32,8 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("iris", "mlp", {}, {}),
     ("medical", "nbsr", PATIENTS, {}),
     ("medical", "xgboost", {**PATIENTS, "draws": 0}, {"n_estimators": 2}),
+    ("medical", "early_exit", PATIENTS, {}),
+    ("medical", "soft_tree", PATIENTS, {}),
     ("triage", "ar_nbsr", PATIENTS, {}),
     ("triage", "greedy", PATIENTS, {"policy_after": 0}),
     ("language", "nbsr", {"train": 100, "test": 20}, {}),
