@@ -103,8 +103,7 @@ def baseline() -> tuple[ClonedClassifier, NavigationSplits]:
 def figures(learner: CloningLearner, splits: NavigationSplits, options: EvaluationOptions) -> Evaluation:
     """As a study judges, and no figure that it did not announce."""
     found = NAVIGATION.judge(learner, splits, options)
-    task = "keyframes" if not splits.maps else "tmaze"
-    announced = NAVIGATION.figures(NavigationData(task=task), tuple(splits.extra), learner, options)
+    announced = NAVIGATION.figures(MAZES if splits.maps else KEYFRAMES, tuple(splits.extra), learner, options)
     assert announced is not None
     assert all(any(fnmatch(name, pattern) for pattern in announced) for name in found.metrics)
     return found
