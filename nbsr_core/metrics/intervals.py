@@ -103,7 +103,8 @@ def _percentile_interval(estimate: float, drawn: list[float], samples: int, leve
 # Last part of a figure's name, or what stands there before `_`: figures that lie in [0, 1] by what they are.
 SHARES = frozenset(
     {
-        *("accuracy", "accuracy_answered", "error_answered", "error", "mean_confidence", "ece", "adaptive_ece"),
+        *("accuracy", "accuracy_answered", "error_answered", "error", "mean_confidence"),
+        *("ece", "ece_raw", "adaptive_ece"),
         *(
             "auroc",
             "fpr95",
@@ -126,7 +127,7 @@ SHARES = frozenset(
 def is_share(figure: str) -> bool:
     """Whether a figure lies in [0, 1] by its name: `noise_draws/ece`, `ood/letters/auroc_precision`."""
     last = last_part(figure)
-    return last in SHARES or last.partition("_")[0] in ("auroc", "fpr95")
+    return last in SHARES or last.partition("_")[0] in ("auroc", "fpr95", "abstained")
 
 
 def figure_interval(figure: str, values: Sequence[float], level: float = 0.95) -> Interval:

@@ -45,7 +45,6 @@ class Medical(Domain):
         "ece_raw",
         "noise_draws/accuracy",
         "noise_draws/ece",
-        "noise_draws/ece_raw",
         "mean_depth",
         "coverage",
         "error_answered",

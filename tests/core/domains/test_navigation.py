@@ -114,9 +114,7 @@ def baseline() -> tuple[ClonedClassifier, NavigationSplits]:
 def figures(learner: CloningLearner, splits: NavigationSplits, options: EvaluationOptions) -> Evaluation:
     """As a study judges, and no figure that it did not announce."""
     found = NAVIGATION.judge(learner, splits, options)
-    announced = NAVIGATION.figures(
-        NavigationData(task="tmaze" if splits.maps else "keyframes"), tuple(splits.extra), learner, options
-    )
+    announced = NAVIGATION.figures(MAZES if splits.maps else KEYFRAMES, tuple(splits.extra), learner, options)
     assert announced is not None
     assert all(any(fnmatch(name, pattern) for pattern in announced) for name in found.metrics)
     return found

@@ -59,7 +59,8 @@ def test_one_seed_or_two_give_no_interval(values: list[float]) -> None:
 
 
 def test_a_figure_is_known_as_a_share_by_its_name_and_values() -> None:
-    shares = ("accuracy", "noise_draws/ece", "ood/letters/auroc_precision", "alien/halts", "test/singleton_sets")
+    shares = ["accuracy", "noise_draws/ece", "ood/letters/auroc_precision", "alien/halts", "test/singleton_sets"]
+    shares += ["ece_raw", "unk/abstained_knn", "ood/letters/abstained"]
     for name in (*shares, *metrics.OF_RANKING, *metrics.OF_RISK_CONTROL, *(set(metrics.OF_CONFORMAL) - {"set_size"})):
         assert is_share(name)
     for name in ("nll", "mean_depth", "perplexity", "brier", "noise_draws/mean_cost", "set_size"):

@@ -13,7 +13,7 @@ from toys import Toy, ToyData
 
 from nbsr_core.domains.domain import Signature
 from nbsr_core.evaluation.abstention import ANSWERED, threshold
-from nbsr_core.evaluation.evaluation import EvaluationOptions, evaluate_classification
+from nbsr_core.evaluation.evaluation import EvaluationOptions, classification_figures, evaluate_classification
 from nbsr_core.learning.learners import Learner, NbsrLearner
 from nbsr_core.learning.splits import Splits
 
@@ -60,6 +60,20 @@ def test_the_test_split_has_no_say_in_the_threshold(kind: str) -> None:
     for name in ("test/max_vacuity", "fast/max_vacuity"):
         assert before.get(name) == after.get(name)
     assert ("test/max_vacuity" in before) == (kind == "nbsr")
+
+
+def test_a_model_without_vacuity_goes_by_confidence_wherever_abstention_is_not_switched_off() -> None:
+    learner, splits = learned("mlp")
+    chosen, by_hand, never = (
+        evaluate_classification(learner, splits, EvaluationOptions(max_vacuity=limit)).metrics
+        for limit in (None, 0.5, 1.0)
+    )
+    assert by_hand == chosen
+    assert by_hand["test/max_doubt"] in 1 - learner.probabilities(splits.valid.x).amax(-1)
+    assert not [name for name in never if "coverage" in name or "max_doubt" in name]
+    for limit, found in ((None, chosen), (0.5, by_hand), (1.0, never)):
+        options = EvaluationOptions(max_vacuity=limit, calibrate=False)
+        assert classification_figures(learner, tuple(splits.extra), options) == found.keys()
 
 
 def test_one_switches_it_off_and_a_number_sets_it() -> None:

@@ -126,6 +126,30 @@ class TestCeiling:
         assert [row.model for row in summarise([ended("mlp", 0, test__accuracy=0.5)])] == ["mlp"]
 
 
+@pytest.mark.parametrize(
+    ("domain", "sets"),
+    [
+        *((domain, "") for domain in ("iris", "medical", "triage", "navigation")),
+        ("language", "unk scrambled"),
+        ("vision", "mnist patches"),
+    ],
+)
+def test_what_a_domain_shows_is_not_cut_in_a_terminal_of_120_columns(domain: str, sets: str, tmp_path: Path) -> None:
+    kind = "ar_nbsr" if domain == "triage" else "nbsr"
+    study = Study.load(written(tmp_path, f"name: med\ndomain: {domain}\nmodels: {{nbsr: {{kind: {kind}}}}}\n"))
+    shown = [name.replace("*", each) for name in study.domain_object.shown for each in sets.split() or [""]]
+    names = [name if "/" in name else f"test/{name}" for name in dict.fromkeys(shown)]
+    ended_trials = EndedTrials()
+    for seed in range(3):
+        ended_trials.add(*ended("nbsr", seed, **{name.replace("/", "__"): 0.9 + 0.01 * seed for name in names}))
+    result = RunResult("med", "sqlite://", tmp_path / "report.html", [StudyRun(study, "1", ended_trials=ended_trials)])
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(comparison(result))
+    told = console.export_text()
+    assert "…" not in told
+    assert told.count("0.910") + told.count("91.0%") == len(names)
+
+
 def test_table_and_json_tell_the_same(tmp_path: Path) -> None:
     study = Study.load(written(tmp_path, BASE + PAPER))
     ended_trials = EndedTrials()
