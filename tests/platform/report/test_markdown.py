@@ -14,7 +14,7 @@ from nbsr_platform.execution.worker import run_trial
 from nbsr_platform.report.markdown_page import markdown
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.study.paper import Paper
-from nbsr_platform.study.study import Study
+from nbsr_platform.study.study import Study, load
 from nbsr_platform.trials.home import Home
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.store import ResultStore
@@ -200,5 +200,5 @@ class TestAllPages:
     def test_every_study_of_a_page_is_valid_and_every_page_of_results_is_made(self) -> None:
         for page in pages.PAGES.values():
             for part in page.parts:
-                assert pages.load(part.study, part.settings).studies
+                assert load(part.study, part.settings).studies
         assert {path.stem for path in pages.RESULTS.glob("*.md")} == pages.PAGES.keys()
