@@ -24,6 +24,7 @@ Family = Literal["nbsr", "baseline"]
 Activation = Literal["softplus", "sigmoid", "exp"]
 # Much smaller evidence would round to zero in float32, and zero is not positive.
 SMALLEST_EVIDENCE = 1e-20
+LARGEST_EXPONENT = -math.log(SMALLEST_EVIDENCE)
 DEFAULT_EXP_BOUND = math.exp(15.0)
 LARGEST_BOUND = 1e30  # float32 ends at 3e38, and beliefs are sums
 BeliefInput = Literal["alpha", "log", "mean", "none"]
