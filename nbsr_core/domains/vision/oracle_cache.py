@@ -38,6 +38,9 @@ FOLDER_VARIABLE = "NBSR_CACHE"
 WHOLE = "table.npy"
 ABOUT = "about.json"
 FORMAT = 2  # of the files; a change of what a recipe computes must raise it
+# Px of a batch: what a network makes of so many stays in the cache of a CPU's core, twice as fast at 224 px as memory.
+CACHED_PIXELS = 8 * 128 * 128
+BATCH_ON_GPU = 256  # pictures
 
 
 def cache_folder(given: str | None) -> Path:
@@ -80,14 +83,14 @@ class Features(Recipe):
     Attributes:
         source_size: px at which files are decoded before they are scaled to what the backbone wants.
         view: 0 for the picture as it is, else the number of an augmented view.
-        batch_size: pictures at a time; small ones stay in a core's cache.
+        batch_size: pictures at a time; None for as many as suit the device.
     """
 
     backbone: BackboneOptions
     source_size: int = 32
     view: int = 0
     augmentation: Augmentation = field(default_factory=Augmentation)
-    batch_size: int = 16
+    batch_size: int | None = None
     shard_rows: int = 2000
 
     def identity(self) -> dict[str, object]:
@@ -109,9 +112,11 @@ class Features(Recipe):
         table = np.empty((len(rows), width(network, size)), dtype=np.float32)
         generator = torch.Generator().manual_seed(self.view * 1_000_003 + (rows[0] if rows else 0))
         pixels = images.decode(rows, self.source_size)
+        fitting = max(1, CACHED_PIXELS // size**2) if device.type == "cpu" else BATCH_ON_GPU
+        batch_size = self.batch_size or fitting
         with torch.inference_mode():
-            for start in range(0, len(rows), self.batch_size):
-                x = scaled(pixels[start : start + self.batch_size].to(device), size)
+            for start in range(0, len(rows), batch_size):
+                x = scaled(pixels[start : start + batch_size].to(device), size)
                 if self.view:
                     x = self.augmentation(x, generator)
                 x = scaling(x).contiguous(memory_format=torch.channels_last)

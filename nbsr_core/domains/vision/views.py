@@ -34,8 +34,8 @@ class Augmentation:
                 raise InputError(f"augment.{name} must lie in [0, {most:g}], got {getattr(self, name)}")
 
     def __call__(self, x: Float[Tensor, "B 3 S S"], generator: torch.Generator) -> Float[Tensor, "B 3 S S"]:
-        """Every picture of a batch in its own way, all chance from the generator."""
-        draws = torch.rand(3, len(x), generator=generator).to(x.device)
+        """Every picture in its own way, all chance from the generator: the same for batches of any size."""
+        draws = torch.rand(len(x), 3, generator=generator).T.to(x.device)
         mirrored = torch.where(draws[0] < self.flip, -1.0, 1.0)
         angle = (2 * draws[1] - 1) * math.radians(self.rotation)
         cos, sin, none = angle.cos(), angle.sin(), torch.zeros_like(angle)

@@ -137,9 +137,10 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
 class TestFeatures:
     OPTIONS = BackboneOptions("small", "none", 16)
 
-    def test_equal_to_the_network_itself(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("batch_size", [None, 7])
+    def test_equal_to_the_network_itself(self, tmp_path: Path, batch_size: int | None) -> None:
         images = digits()[1]
-        recipe = Features(self.OPTIONS, batch_size=7, shard_rows=50)
+        recipe = Features(self.OPTIONS, batch_size=batch_size, shard_rows=50)
         cached = Table(tmp_path, images, recipe).read(torch.arange(120))
         with torch.no_grad():
             direct = _network(self.OPTIONS)(Scaling()(scaled(images.decode(range(120), 32), 16)))

@@ -50,8 +50,8 @@ class TestAugmentation:
         bilinear = torchvision("transforms").InterpolationMode.BILINEAR
         x = torch.rand(6, 3, 20, 20)
         ours = Augmentation(flip=0.0, rotation=30.0, brightness=0.0)(x, torch.Generator().manual_seed(3))
-        draws = torch.rand(3, 6, generator=torch.Generator().manual_seed(3))
-        for picture, turned, draw in zip(x, ours, draws[1], strict=True):
+        draws = torch.rand(6, 3, generator=torch.Generator().manual_seed(3))
+        for picture, turned, draw in zip(x, ours, draws[:, 1], strict=True):
             angle = float(2 * draw - 1) * 30
             assert torch.allclose(turned, rotate(picture, angle, bilinear), atol=1e-4)
 
@@ -68,6 +68,12 @@ class TestAugmentation:
         x = torch.rand(4, 3, 8, 8)
         first, second = (Augmentation()(x, torch.Generator().manual_seed(5)) for _ in range(2))
         assert torch.equal(first, second)
+
+    def test_pictures_may_come_in_batches_of_any_size(self) -> None:
+        x, generator = torch.rand(30, 3, 8, 8), torch.Generator().manual_seed(5)
+        whole = Augmentation()(x, torch.Generator().manual_seed(5))
+        parts = torch.cat([Augmentation()(part, generator) for part in x.split(7)])
+        assert torch.allclose(parts, whole, atol=1e-6)
 
     def test_bad_values(self) -> None:
         with pytest.raises(InputError, match=r"augment\.rotation must lie in \[0, 180\], got 200"):
