@@ -164,8 +164,8 @@ class TestEvidential:
     def test_evidence_for_the_true_class_is_free_and_the_penalty_comes_slowly(self) -> None:
         learner = EvidentialClassifier(nn.Identity(), penalty=2.0, anneal_epochs=4)
         outputs, y = torch.tensor([[3.0, 1.0, -20.0]]), torch.tensor([0])
-        alpha = learner.belief(outputs)
-        assert alpha.tolist() == [pytest.approx([1 + np.exp(3), 1 + np.exp(1), 1 + np.exp(-10)])]
+        alpha, bound = learner.belief(outputs), np.exp(-10)  # one over the largest evidence
+        assert alpha.tolist() == [pytest.approx([1 + 1 / (np.exp(-3) + bound), 1 + 1 / (np.exp(-1) + bound), 1])]
         terms = [learner.loss(learner.module, outputs, y, epoch) for epoch in range(7)]
         full = 2.0 * float(misleading_evidence(alpha, y))
         shares = [float(each["misleading"]) / full for each in terms]

@@ -23,6 +23,8 @@ AT_TIMES = (
     "fast/eta*",
     "*/accuracy_answered",
     "*/error_answered",
+    "*/controlled_doubt",
+    "*/controlled_error",
     "*/routing_agreement",
     "test/leaf_agreement",
     "*/mean_depth",
