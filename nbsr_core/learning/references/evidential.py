@@ -17,7 +17,7 @@ from nbsr_core.kernels import activate
 from nbsr_core.learning.learners import Classifier, Inside
 from nbsr_core.options.specs import ExpertSpec
 
-# As in the code of that paper: `exp` of outputs between -10 and 10.
+# As in the code of that paper, which cuts outputs at 10: no more evidence than e^10; here it is approached smoothly.
 EVIDENCE = ExpertSpec(activation="exp", bound=math.exp(10.0))
 
 

@@ -73,13 +73,15 @@ def test_a_model_without_vacuity_goes_by_confidence_wherever_abstention_is_not_s
     assert not [name for name in never if name.endswith(("/coverage", "/max_doubt"))]
     for limit, found in ((None, chosen), (0.5, by_hand), (1.0, never)):
         options = EvaluationOptions(max_vacuity=limit, calibrate=False)
-        assert classification_figures(learner, tuple(splits.extra), options) == found.keys()
+        declared = classification_figures(learner, tuple(splits.extra), options)
+        nobody_is_sure = {"test/controlled_doubt", "test/controlled_error"}  # of a model that was not trained
+        assert declared - nobody_is_sure == found.keys()
 
 
 def test_one_switches_it_off_and_a_number_sets_it() -> None:
     learner, splits = learned("nbsr")
     never = evaluate_classification(learner, splits, EvaluationOptions(max_vacuity=1.0))
-    assert not [name for name in never.metrics if "coverage" in name or "max_vacuity" in name]
+    assert not [name for name in never.metrics if name.endswith(("/coverage", "/max_vacuity"))]
     assert all(audit["verdict"] != "abstained" for audit in never.audits)
     by_hand = evaluate_classification(learner, splits, EvaluationOptions(max_vacuity=1e-9))
     assert by_hand.metrics["test/coverage"] == 0

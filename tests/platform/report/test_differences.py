@@ -263,15 +263,15 @@ class TestTreatedAlike:
         assert {line.verdict for line in pair.beside} == {"better"}
         assert not any("not treated alike" in words for words in pair.how)
 
-    @pytest.mark.parametrize("changed", [{"calibrate": False}, {"max_vacuity": 0.5}])
+    @pytest.mark.parametrize(("changed", "before"), [({"calibrate": False}, True), ({"max_vacuity": 0.5}, None)])
     def test_where_something_else_was_fitted_after_training_there_is_none_and_the_reason_is_said(
-        self, changed: dict[str, object]
+        self, changed: dict[str, object], before: object
     ) -> None:
         (pair,) = compare(*([one] for one in self.two(**changed)))
         ((name, value),) = changed.items()
         for line in pair.beside:
             assert line.verdict == "not judged"
-            assert line.to_json()["reason"] == f"not treated alike: evaluation.{name} is {value!r} and None"
+            assert line.to_json()["reason"] == f"not treated alike: evaluation.{name} is {value!r} and {before!r}"
             assert line.to_json()["difference"] != 0, "it is compared all the same"
         (said,) = [words for words in pair.how if "not treated alike" in words]
         assert f"evaluation.{name}" in said
