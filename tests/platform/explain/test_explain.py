@@ -89,9 +89,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         (*_, result) = run_trial(trial, "cpu")
         assert isinstance(result, TrialResult)
         if trial.label == "bounded":
-            result.state = {
-                name: value * (1e6 if name.startswith("experts") else 1) for name, value in result.state.items()
-            }
+            assert result.state is not None
+            for name in [name for name in result.state if name.startswith("experts")]:
+                result.state[name] = 1e6 * result.state[name]
         ResultStore(home.trials).save(result)
     return Trained(home, study, trials)
 
