@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.errors import InputError
 from nbsr_core.options.conditions import counts_when
-from nbsr_core.options.specs import Estimator, ExpertSpec, ObjectiveWeights, RouterSpec, RoutingMode, check_choice
+from nbsr_core.options.specs import (
+    Estimator,
+    EvidenceKind,
+    ExpertSpec,
+    ObjectiveWeights,
+    RouterSpec,
+    RoutingMode,
+    check_choice,
+)
 
 if TYPE_CHECKING:  # imported where models are built: options are checked without torch
     from torch import Tensor, nn
@@ -140,7 +148,14 @@ class WalkOptions:
             `argmax` (no exploring: routers learn from a concept or balance loss alone).
         estimator: whose evidence teaches the router: that of the chosen child (`sparse`), or of all its siblings too
             (`counterfactual`).
+        evidence: what an expert says: pseudo-counts (`absolute`, as in the paper), or multiples of the belief that it
+            finds (`relative`: each expert refines what was said before it, so that a specialist that sees few samples
+            need not learn everything anew).
         prior_weight: W of Subjective Logic, `alpha = e + W a`; None takes the number of classes, a prior of all ones.
+        normalise: an ablation: the belief is scaled back to the precision of the prior after each step, which the paper
+            forbids, because nothing can then be told to be unknown.
+        training_eta: an ablation: entropy below which walks end while training too, which the paper warns of ("lazy
+            optimization"); None never ends one early.
     """
 
     graph: GraphOptions = field(default_factory=GraphOptions)
@@ -150,14 +165,18 @@ class WalkOptions:
     estimator: Estimator = field(
         default="sparse", metadata=counts_when("routing is gumbel", lambda walk: walk.routing == "gumbel")
     )
+    evidence: EvidenceKind = "absolute"
     prior_weight: float | None = None
+    normalise: bool = False
+    training_eta: float | None = None
     density: DensityOptions = field(default_factory=DensityOptions)
     objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
 
     @property
     def of_walk(self) -> dict[str, Any]:
         """The arguments of `NBSR` that are taken over as they are."""
-        return {name: getattr(self, name) for name in ("experts", "router", "routing", "estimator", "prior_weight")}
+        taken = ("experts", "router", "routing", "estimator", "evidence", "prior_weight", "normalise", "training_eta")
+        return {name: getattr(self, name) for name in taken}
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ from nbsr_core.trace.exits import is_vacuous
 
 # Beside the figures of an answer, of a use with early exit.
 OF_EXITS = ("mean_depth", "exited")
+PRUNED = "pruned"
 
 
 @dataclass
@@ -98,6 +99,8 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
     found |= named(TEST, ("vacuity",))
     for name in (TEST, *sets):
         found |= named(name, ("smallest_mid_usage", "routing_agreement"))
+    if options.prune is not None:
+        found |= named(PRUNED, (*alike, "experts", "parameters"))
     if options.max_vacuity == NEVER:
         return found
     return found.union(*(named(use, ("max_vacuity", *OF_ABSTENTION)) for use in (TEST, FAST)))
@@ -152,6 +155,8 @@ def _evaluate_walks(evaluation: Evaluation, learner: NbsrLearner, splits: Splits
     _add_walk_tables(evaluation, judged, y)
     for name, walks in judged.items():
         _add_routing(evaluation, name, walks, labels[name], learner)
+    if options.prune is not None:
+        _add_pruned(evaluation, learner, splits, valid, options.prune)
     evaluation.audits = audit_walks(learner.model, trace, y, splits, count=options.audits, eta=eta, max_vacuity=limit)
 
 
@@ -234,6 +239,20 @@ def _add_routing(evaluation: Evaluation, data: str, trace: BeliefTrace, y: Tenso
     if learner.admissible is not None:
         figures["routing_agreement"] = routing_agreement(trace, y, learner.admissible)
     evaluation.add(data, figures)
+
+
+def _add_pruned(
+    evaluation: Evaluation, learner: NbsrLearner, splits: Splits, valid: BeliefTrace, min_share: float
+) -> None:
+    """The paper's implicit pruning made real: what is left, and what it reaches on the test split."""
+    whole, smaller = learner.model, learner.model.pruned(valid.usage, min_share)
+    learner.model = smaller
+    try:
+        figures = answer_figures(learner.answers(splits.test))
+    finally:
+        learner.model = whole
+    parameters = sum(parameter.numel() for parameter in smaller.parameters())
+    evaluation.add(PRUNED, {**figures, "experts": float(smaller.graph.num_experts), "parameters": float(parameters)})
 
 
 def _add_abstention(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nbsr_core.kernels.banks import Bank
 from nbsr_core.kernels.routing import Routes
-from nbsr_core.options.specs import RouterSpec, RoutingMode
+from nbsr_core.options.specs import EvidenceKind, RouterSpec, RoutingMode
 
 Siblings = Callable[[Float[Tensor, "b d"], Int[Tensor, " b"]], Float[Tensor, "b children K"]]
 """The evidence of all children of the nodes at some positions, for the counterfactual estimator."""
@@ -155,6 +155,7 @@ class Backend(ABC):
         scale: Float[Tensor, " b"] | None,
         prior: Float[Tensor, " K"],
         router: RouterSpec,
+        evidence: EvidenceKind,
         eta: float | None,
         temperature: Float[Tensor, " depth"] | None,
     ) -> WalkResult | None:
@@ -167,6 +168,7 @@ class Backend(ABC):
             scale: factor on each row's evidence.
             prior: alpha before the first level.
             router: how the routers see a belief.
+            evidence: what is added to a belief: what experts say, or that times the belief.
             eta: rows whose calibrated belief has an entropy below it exit; None for no exits.
             temperature: of the calibration at each depth; None if beliefs are not calibrated.
         """

@@ -13,7 +13,7 @@ from nbsr_core.errors import InputError
 from nbsr_core.kernels.entropy_bounds import doubt, estimate
 from nbsr_core.kernels.interface import Backend, DensityShape, Level, LevelResult, Siblings, WalkResult
 from nbsr_core.kernels.routing import choose, gated
-from nbsr_core.options.specs import RouterSpec, RoutingMode
+from nbsr_core.options.specs import EvidenceKind, RouterSpec, RoutingMode
 
 CONCENTRATION_FLOOR = 1e-18
 """Smallest calibrated alpha_k: always a Dirichlet, and trigamma ~ 1/alpha^2 stays finite in float32."""
@@ -53,6 +53,7 @@ class Reference(Backend):
         scale: Float[Tensor, " b"] | None,
         prior: Float[Tensor, " K"],
         router: RouterSpec,
+        evidence: EvidenceKind,
         eta: float | None,
         temperature: Float[Tensor, " depth"] | None,
     ) -> WalkResult | None:

@@ -34,7 +34,7 @@ from nbsr_core.trace.by_depth import ByDepth
 Wrap = Callable[[nn.Module], nn.Module]
 
 # What is known of a model that has no walk, see `Learner.ignores`.
-OF_WALKS = ("eta", "max_accuracy_loss", "max_nll_loss", "etas", "audits")
+OF_WALKS = ("eta", "max_accuracy_loss", "max_nll_loss", "etas", "audits", "prune")
 NO_WALK = dict.fromkeys((f"evaluation.{name}" for name in OF_WALKS), "it is about walks, and the model has none")
 
 # Rows that are walked together when a whole split is traced.

@@ -22,7 +22,7 @@ from nbsr_core.model._modules import ModulesOf
 from nbsr_core.model.experts import ExpertSpec, LevelExperts
 from nbsr_core.model.routers import LevelRouters, RouterSpec
 from nbsr_core.model.walk import WalkInput, soft_walk, stopping_walk, tracing_walk
-from nbsr_core.options.specs import Estimator, RoutingMode, check_choice, check_temperature
+from nbsr_core.options.specs import Estimator, EvidenceKind, RoutingMode, check_choice, check_temperature
 from nbsr_core.trace.belief_trace import BeliefTrace
 from nbsr_core.trace.exits import Prediction, check_eta, check_max_vacuity
 
@@ -31,6 +31,8 @@ Experts = ExpertSpec | Sequence[ExpertSpec] | Mapping[str, ExpertSpec]
 # Rows of a `predict` that walk together: memory stays bounded whatever the batch, and chunks were faster than one
 # large walk (docs/benchmarks.md).
 PREDICT_CHUNK = 2048
+
+NO_EXIT = "softmax routing takes every path at once: it cannot exit early"
 
 
 class NBSR(nn.Module):
@@ -51,8 +53,17 @@ class NBSR(nn.Module):
         routing: how training walks choose: `gumbel` (straight-through) or `softmax` (every path at once, weighted, for
             training through time), or `argmax` (no exploring: routers learn from a concept or balance loss alone).
         estimator: whose evidence teaches the router, see `nbsr_core.kernels.routing`.
+        evidence: what the output e of an expert means: pseudo-counts (`absolute`, the paper's `alpha + e`), or
+            multiples of the belief that it finds (`relative`, `alpha + alpha e`). Relative evidence makes a walk a
+            product of experts: each refines what was said before it, by a factor 1 + e for each class, and need not
+            say it again. It is strictly positive as well, so precision grows at every step (Theorem 1).
         prior_weight: W of Subjective Logic, `alpha = e + W a`; K by default, which makes the prior all ones.
         base_rate: a, the prior probability of each class; uniform by default.
+        normalise: scale the belief back to the precision of the prior after each step: an ablation. The paper forbids
+            it (discussion, "Hierarchical Epistemic Capacity and Safe Inference"): vacuity then stays 1, and nothing
+            that is unknown can be told by it.
+        training_eta: let walks exit early while training too: an ablation, off by default. The paper warns of it
+            ("lazy optimization"): experts below starve.
         side_dim: size of the side information eps that routers may see.
         density: scales evidence by the closeness of `h` to the training features; fit it with `fit_density`.
 
@@ -78,37 +89,50 @@ class NBSR(nn.Module):
         router: RouterSpec = RouterSpec(),  # noqa: B008 (frozen)
         routing: RoutingMode = "gumbel",
         estimator: Estimator = "sparse",
+        evidence: EvidenceKind = "absolute",
         prior_weight: float | None = None,
         base_rate: Sequence[float] | None = None,
+        normalise: bool = False,
+        training_eta: float | None = None,
         side_dim: int = 0,
         density: DensityFactor | None = None,
     ) -> None:
         super().__init__()
         check_choice("routing", routing, RoutingMode)
         check_choice("estimator", estimator, Estimator)
-        self.graph = graph
-        num_classes = self.num_classes = whole_number("num_classes", num_classes, 2)
-        oracle_dim = self.oracle_dim = whole_number("oracle_dim", oracle_dim, 1)
-        side_dim = self.side_dim = whole_number("side_dim", side_dim, 0)
+        check_choice("evidence", evidence, EvidenceKind)
+        self.num_classes = whole_number("num_classes", num_classes, 2)
+        self.oracle_dim = whole_number("oracle_dim", oracle_dim, 1)
+        self.side_dim = whole_number("side_dim", side_dim, 0)
         self.routing: RoutingMode = routing
         self.estimator: Estimator = estimator
+        self.evidence: EvidenceKind = evidence
+        self.normalise, self.training_eta = normalise, check_eta(training_eta)
+        if routing == "softmax" and training_eta is not None:
+            raise InputError(f"training_eta: {NO_EXIT}, got {training_eta!r}; leave it out")
         self.router_spec = router
         self.backbone = backbone
         self.tau = 1.0
         self.prior: Tensor
+        self.register_buffer("prior", dirichlet.prior(self.num_classes, prior_weight, base_rate))
+        self.density = density
+        self._lay_out(graph, _specs_by_node(graph, experts))
+
+    def _lay_out(self, graph: DecisionGraph, specs: list[ExpertSpec]) -> None:
+        """Make all that follows from the graph: untrained experts and routers, one of each for every node."""
+        self.graph, self.expert_specs = graph, specs
         self.child_table: Tensor
-        self.register_buffer("prior", dirichlet.prior(num_classes, prior_weight, base_rate))
         self.register_buffer("child_table", torch.tensor(graph.child_table), persistent=False)
-        specs = self.expert_specs = _specs_by_node(graph, experts)
         self.experts = ModulesOf[LevelExperts](
-            LevelExperts([specs[node] for node in level], oracle_dim, num_classes) for level in graph.levels[1:]
+            LevelExperts([specs[node] for node in level], self.oracle_dim, self.num_classes)
+            for level in graph.levels[1:]
         )
         self.routers = ModulesOf[LevelRouters](
-            LevelRouters(graph, level, oracle_dim, num_classes, side_dim, router) for level in range(graph.depth)
+            LevelRouters(graph, level, self.oracle_dim, self.num_classes, self.side_dim, self.router_spec)
+            for level in range(graph.depth)
         )
         below = [nodes.start for nodes in graph.levels[1:]]
         self.levels = tuple(Level(*parts) for parts in zip(self.routers, self.experts, below, strict=True))
-        self.density = density
         self.calibration = DepthCalibration(graph.depth)
 
     def set_temperature(self, tau: float) -> None:
@@ -138,7 +162,8 @@ class NBSR(nn.Module):
             x: input batch for the backbone.
             side: side information for the routers, if the model has `side_dim`.
             tau: temperature for this call instead of the model's.
-            eta: let samples exit early even here (the paper's Algorithm 1 with its threshold); never by default.
+            eta: let samples exit early even here (the paper's Algorithm 1 with its threshold); by default never, or
+                while training at `training_eta`.
             closeness: factor in (0, 1] on each row's evidence, from a caller who knows it (NBSR-Mem judges frames, not
                 memories); the model's own density factor by default.
         """
@@ -150,10 +175,11 @@ class NBSR(nn.Module):
             scale = self._scale(h, x, closeness)
             if self.training and self.routing == "softmax":
                 if eta is not None:
-                    raise InputError("softmax routing takes every path at once: it cannot exit early (eta)")
+                    raise InputError(f"{NO_EXIT} (eta)")
                 return soft_walk(self, h, side, tau, scale)
             mode: RoutingMode = self.routing if self.training else "argmax"
-            return tracing_walk(self, h, side, mode, tau, check_eta(eta), scale)
+            eta = self.training_eta if self.training and eta is None else check_eta(eta)
+            return tracing_walk(self, h, side, mode, tau, eta, scale)
 
     @torch.inference_mode()
     def predict(
@@ -218,21 +244,9 @@ class NBSR(nn.Module):
         """
         graph = self.graph.pruned(usage, min_share)
         old = [self.graph.index(node.name) for node in graph.nodes]
-        smaller = NBSR(
-            copy.deepcopy(self.backbone),
-            graph,
-            self.num_classes,
-            self.oracle_dim,
-            experts={self.graph.name(i): self.expert_specs[i] for i in old[1:]},
-            router=self.router_spec,
-            routing=self.routing,
-            estimator=self.estimator,
-            side_dim=self.side_dim,
-            density=copy.deepcopy(self.density),
-        )
+        smaller = copy.deepcopy(self)
+        smaller._lay_out(graph, [self.expert_specs[i] for i in old])
         smaller.to(self.prior)
-        smaller.tau = self.tau
-        smaller.prior.copy_(self.prior)
         for level in range(graph.depth):
             here, below = graph.levels[level], graph.levels[level + 1]
             experts_were = [old[node] - self.graph.levels[level + 1].start for node in below]

@@ -46,11 +46,11 @@ def tracing_walk(
         found = backend_for(h, levels=[level]).level(
             level, h, belief, side, position, mode=mode, tau=tau, siblings=siblings
         )
-        position, routes, evidence = found.position, found.routes, found.evidence
-        if scale is not None:
-            evidence = evidence * (scale if row is None else scale.index_select(0, row)).unsqueeze(1)
-        evidence = _spread(evidence, row, batch)
-        alpha = alpha + evidence
+        position, routes = found.position, found.routes
+        counts = scale if scale is None or row is None else scale.index_select(0, row)
+        added, after = _grown(model, belief, found.evidence, counts)
+        evidence = _spread(added, row, batch)
+        alpha = after if row is None else alpha.index_copy(0, row, after)
         here = position + level.first_node
         node = here if row is None else node.index_copy(0, row, here)
         beliefs.append(alpha)
@@ -115,11 +115,11 @@ def stopping_walk(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: 
 
 def whole_walk(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: float | None) -> Prediction | None:
     """`stopping_walk` in one call, where a backend can do that for these rows; else None."""
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or model.normalise:
         return None
     temperature = model.calibration.temperature if _calibrates(model) else None
     found = backend_for(rows.h, levels=model.levels).walk(
-        model.levels, *rows, model.prior.to(rows.h.dtype), model.router_spec, eta, temperature
+        model.levels, *rows, model.prior.to(rows.h.dtype), model.router_spec, model.evidence, eta, temperature
     )
     if found is None:
         return None
@@ -144,10 +144,7 @@ def level_by_level(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity:
     stops: list[Stop] = []
     for depth, level in enumerate(model.levels, start=1):
         found = backend_for(h, levels=[level]).level(level, h, alpha, side, position, mode="argmax", tau=1.0)
-        position, evidence = found.position, found.evidence
-        if scale is not None:
-            evidence *= scale.unsqueeze(1)
-        alpha = evidence.add_(alpha)
+        position, (_, alpha) = found.position, _grown(model, alpha, found.evidence, scale)
         node, staying, shown = position + level.first_node, None, None
         if depth < model.graph.depth:
             shown = None if eta is None else _presented(model, alpha, depth)
@@ -209,8 +206,7 @@ def soft_walk(
             reach_below = reach_below.index_add(1, children - reached.start, probs)
             logits_here = torch.where((node == parent).unsqueeze(1), logits, logits_here)
         evidence = torch.einsum("bn,bnk->bk", reach_below, model.experts[level].every_expert(h))
-        evidence = evidence if scale is None else evidence * scale.unsqueeze(1)
-        alpha = alpha + evidence
+        evidence, alpha = _grown(model, alpha, evidence, scale)
         choice = logits_here.detach().argmax(-1)
         child = model.child_table[node, choice]
         walking = None if walking is None and bool((child >= 0).all()) else child >= 0
@@ -220,6 +216,21 @@ def soft_walk(
         steps.append(Step(node, evidence, logits_here, choice, relaxed, walking))
         reach = reach_below
     return BeliefTrace(graph, prior, tuple(beliefs), tuple(steps), scale)
+
+
+def _grown(
+    model: NBSR, belief: Float[Tensor, "#b K"], evidence: Float[Tensor, "b K"], scale: Float[Tensor, " b"] | None
+) -> tuple[Float[Tensor, "b K"], Float[Tensor, "b K"]]:
+    """What is added to a belief after an expert has spoken, and the belief then: `alpha <- alpha + e`."""
+    if model.evidence == "relative":
+        evidence = evidence * belief
+    if scale is not None:
+        evidence = evidence * scale.unsqueeze(1)
+    after = belief + evidence
+    if model.normalise:
+        after = after * (belief.sum(-1, keepdim=True) / after.sum(-1, keepdim=True))
+        evidence = after - belief
+    return evidence, after
 
 
 def _calibrates(model: NBSR) -> bool:

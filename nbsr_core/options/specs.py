@@ -32,6 +32,7 @@ RoutingMode = Literal["gumbel", "softmax", "argmax"]
 Estimator = Literal["sparse", "counterfactual"]
 DetectorName = Literal["confidence", "energy", "mahalanobis", "knn", "vim"]
 DETECTORS: tuple[DetectorName, ...] = get_args(DetectorName)
+EvidenceKind = Literal["absolute", "relative"]
 
 SMALLEST_TEMPERATURE = 1e-6  # colder, and the softmax of logits / tau has no gradient that float32 can hold
 
@@ -209,6 +210,8 @@ class EvaluationOptions:
         set_level: how often conformal sets of classes shall hold the true one.
         max_error: the largest error among the answered that a model guarantees by withholding others, as a share ...
         max_error_chance: ... and the chance, over the draw of the validation samples, that it does not hold.
+        prune: also judge a copy without the nodes that fewer than this share of the validation samples visit
+            (`pruned/...`); None judges none.
     """
 
     eta: float | None = None
@@ -229,6 +232,7 @@ class EvaluationOptions:
     set_level: float = 0.9
     max_error: float = 0.05
     max_error_chance: float = 0.1
+    prune: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("set_level", "max_error", "max_error_chance"):
@@ -243,3 +247,5 @@ class EvaluationOptions:
         check_max_vacuity(self.max_vacuity)
         if self.audits < 0:
             raise InputError(f"audits must be at least 0, got {self.audits!r}")
+        if self.prune is not None and not 0 <= self.prune <= 1:
+            raise InputError(f"prune must be a share between 0 and 1 or None, got {self.prune!r}")

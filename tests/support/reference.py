@@ -103,8 +103,11 @@ def plain_walk(
     while children := model.graph.nodes[walk.nodes[-1]].children:
         walk.logits.append(logits_at(model, walk.nodes[-1], h, walk.alphas[-1], side))
         walk.nodes.append(children[int(walk.logits[-1].argmax())])
-        walk.evidence.append(evidence_at(model, walk.nodes[-1], h, specs) * factor)
-        walk.alphas.append(walk.alphas[-1] + walk.evidence[-1])
+        said = evidence_at(model, walk.nodes[-1], h, specs) * factor
+        after = walk.alphas[-1] + (said * walk.alphas[-1] if model.evidence == "relative" else said)
+        after = after / after.sum() * model.prior.sum() if model.normalise else after
+        walk.evidence.append(after - walk.alphas[-1])
+        walk.alphas.append(after)
     return walk
 
 
@@ -147,7 +150,7 @@ def taught_beliefs(
                     for j, child in enumerate(children)
                 ]
                 evidence = torch.stack(parts).sum(0)
-            beliefs.append(beliefs[-1] + evidence)
+            beliefs.append(beliefs[-1] + (evidence * beliefs[-1] if model.evidence == "relative" else evidence))
             node = children[choice]
         rows.append(torch.stack(beliefs))
     return list(torch.stack(rows, dim=1))

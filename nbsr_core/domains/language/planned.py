@@ -35,11 +35,12 @@ Places = NDArray[np.int64]
 def can_plan(model: NBSR) -> bool:
     """Whether routes follow from the oracle: no router reads belief or side information, all leaves lie equally deep.
 
-    And all experts of a level are of one kind, so that a level is one bank.
+    And all experts of a level are of one kind, so that a level is one bank, and their evidence is added as it is.
     """
     leaves = {node.level for node in model.graph.nodes if not node.children}
     blind = model.router_spec.belief == "none" and not model.side_dim
-    return blind and len(leaves) == 1 and all(len(level.banks) == 1 for level in model.experts)
+    plain = model.evidence == "absolute" and not model.normalise
+    return blind and plain and len(leaves) == 1 and all(len(level.banks) == 1 for level in model.experts)
 
 
 def planned_walk(

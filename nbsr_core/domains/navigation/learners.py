@@ -251,7 +251,8 @@ class ClonedNbsr(CloningLearner):
 
     @property
     def ignores(self) -> dict[str, str]:
-        not_judged = dict.fromkeys(("evaluation.max_nll_loss", "evaluation.audits"), "navigation does not look at it")
+        unread = ("evaluation.max_nll_loss", "evaluation.audits", "evaluation.prune")
+        not_judged = dict.fromkeys(unread, "navigation does not look at it")
         return super().ignores | ignored_by_walk(self.model.walk) | not_judged
 
 

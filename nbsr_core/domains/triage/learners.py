@@ -87,7 +87,8 @@ class TriageLearner(TorchLearner):
 
     @property
     def ignores(self) -> dict[str, str]:
-        return super().ignores | {"evaluation.max_nll_loss": "triage does not look at it"}
+        unread = ("evaluation.max_nll_loss", "evaluation.prune")
+        return super().ignores | dict.fromkeys(unread, "triage does not look at it")
 
 
 class EndToEnd(TriageLearner):

@@ -16,7 +16,7 @@ from nbsr_core.kernels.native.derivative import run_level
 from nbsr_core.kernels.native.level import CompiledLevel
 from nbsr_core.kernels.native.walk import run_walk
 from nbsr_core.kernels.reference import Reference
-from nbsr_core.options.specs import RouterSpec, RoutingMode
+from nbsr_core.options.specs import EvidenceKind, RouterSpec, RoutingMode
 
 
 class Compiled(Backend):
@@ -48,12 +48,13 @@ class Compiled(Backend):
         scale: Float[Tensor, " b"] | None,
         prior: Float[Tensor, " K"],
         router: RouterSpec,
+        evidence: EvidenceKind,
         eta: float | None,
         temperature: Float[Tensor, " depth"] | None,
     ) -> WalkResult | None:
         if eta is not None and not isfinite(eta):
             return None
-        return run_walk(levels, h, side, scale, prior, router, eta, temperature)
+        return run_walk(levels, h, side, scale, prior, router, evidence, eta, temperature)
 
     def calibrated(
         self, alpha: Float[Tensor, "*batch K"], temperature: Float[Tensor, "*#batch"]

@@ -12,6 +12,7 @@ enum Sight { ALPHA, LOGARITHM, MEAN }; /* how routers see a belief */
 
 typedef struct {
     int64_t rows, classes, oracle_size, side_size, levels, sees_belief, sees_side, sight;
+    int64_t relative; /* whether evidence counts in multiples of the belief */
     double floor; /* of calibrated beliefs */
     Test test;    /* without tables nobody exits early */
     const Level *level;
@@ -52,9 +53,10 @@ static void describe(int64_t sight, const float *alpha, int64_t classes, float *
     OVER(classes, put(described + i, part(alpha + i, count) / total, count);)
 }
 
-/* alpha = before + factor * evidence, rounded twice */
-static void add(const float *before, const float *evidence, float factor, float *alpha, int64_t classes) {
-    for (int64_t k = 0; k < classes; k++) alpha[k] = before[k] + factor * evidence[k];
+/* alpha = before + factor * evidence, each step rounded */
+static void add(const float *before, const float *evidence, int64_t relative, float factor, float *alpha, int64_t classes) {
+    for (int64_t k = 0; k < classes; k++)
+        alpha[k] = before[k] + factor * (relative ? evidence[k] * before[k] : evidence[k]);
 }
 
 /* Returns whether all beliefs were valid. */
@@ -87,7 +89,7 @@ static int walk_block(const Walk *w, int64_t first, int64_t rows, Room *room) {
         EACH_ROW(walkers, r) {
             float *alpha = room->alpha + r * classes, *evidence = s.evidence + r * classes;
             float *shown = w->alpha + (first + r) * classes;
-            add(l ? alpha : w->prior, evidence, w->scale ? w->scale[first + r] : 1.0f, alpha, classes);
+            add(l ? alpha : w->prior, evidence, w->relative, w->scale ? w->scale[first + r] : 1.0f, alpha, classes);
             int64_t at = room->position[r] = room->arrived[r];
             int ends = last || (w->inner[l + 1] && !w->inner[l + 1][at]);
             if (!ends && !w->test.of_class) {

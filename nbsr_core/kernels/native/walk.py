@@ -15,7 +15,7 @@ from nbsr_core.kernels.native.build import library
 from nbsr_core.kernels.native.level import CompiledLevel, LevelCall
 from nbsr_core.kernels.native.rows import ExitTest, exit_test
 from nbsr_core.kernels.reference import CONCENTRATION_FLOOR
-from nbsr_core.options.specs import RouterSpec
+from nbsr_core.options.specs import EvidenceKind, RouterSpec
 
 Sight = Literal["alpha", "log", "mean"]  # in the order of walk.c
 
@@ -25,7 +25,7 @@ _Address, _Size = ctypes.c_void_p, ctypes.c_int64
 class _Walk(ctypes.Structure):
     _fields_ = (
         *((name, _Size) for name in ("rows", "classes", "oracle_size", "side_size")),
-        *((name, _Size) for name in ("levels", "sees_belief", "sees_side", "sight")),
+        *((name, _Size) for name in ("levels", "sees_belief", "sees_side", "sight", "relative")),
         ("floor", ctypes.c_double),
         ("test", ExitTest),
         ("level", _Address),
@@ -42,6 +42,7 @@ def run_walk(
     scale: Float[Tensor, " b"] | None,
     prior: Float[Tensor, " K"],
     router: RouterSpec,
+    evidence: EvidenceKind,
     eta: float | None,
     temperature: Float[Tensor, " depth"] | None,
 ) -> WalkResult | None:
@@ -63,6 +64,7 @@ def run_walk(
     walk = _Walk(rows, classes, h.shape[1], 0 if side is None else side.shape[1], len(levels))
     walk.sees_belief, walk.sees_side, walk.floor = described is not None, side is not None, CONCENTRATION_FLOOR
     walk.sight = 0 if sight is None else get_args(Sight).index(sight)
+    walk.relative = evidence == "relative"
     if eta is not None:
         walk.test = exit_test(eta, classes)
     walk.level, walk.inner, walk.first_node = (ctypes.addressof(table) for table in (calls, inner, nodes))

@@ -115,6 +115,11 @@ def test_predict_plans_unless_a_router_reads_the_belief(monkeypatch: pytest.Monk
     assert not can_plan(reading.model)
     said, wanted = reading.model.predict(x), reading.trace(x).exit(None)
     torch.testing.assert_close(said.alpha, wanted.alpha, rtol=1e-4, atol=1e-5)
+    refining = build_nbsr(NbsrOptions(router=BLIND, evidence="relative"), WORDS)
+    assert not can_plan(refining.model)
+    torch.testing.assert_close(
+        refining.model.predict(x).alpha, refining.trace(x).exit(None).alpha, rtol=1e-4, atol=1e-5
+    )
     assert planned == [1]
 
 

@@ -11,7 +11,7 @@ from nbsr_core import metrics
 from nbsr_core.domains.domain import Signature
 from nbsr_core.domains.medical import Medical, MedicalData, MedicalSplits, bayes_posterior, system_of, systems
 from nbsr_core.domains.tabular import BoostedTreesOptions, GraphOptions, NbsrOptions
-from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
+from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, classification_figures
 from nbsr_core.learning import TrainingConfig, seed_everything
 from nbsr_core.learning.learners import Execution, Learner, NbsrLearner
 from nbsr_core.learning.objectives import Objective
@@ -33,7 +33,7 @@ def trained(kind: str, options: object, splits: MedicalSplits) -> tuple[Learner,
     learner = domain.models[kind].build(options, Signature(splits.class_names, splits.feature_names))
     for _ in learner.train(splits, TrainingConfig(epochs=6, learning_rate=0.01), 0, Execution()):
         pass
-    return learner, domain.evaluate(learner, splits, EvaluationOptions())
+    return learner, domain.evaluate(learner, splits, EvaluationOptions(prune=0.2))
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["systems first", "generalist first"])
@@ -74,6 +74,20 @@ def test_routing_is_judged_by_the_body_systems(walker: tuple[NbsrLearner, Evalua
         rarest = min(visited.count(system) for system in systems()) / len(visited)
         assert evaluation.metrics[f"{name}/routing_agreement"] == pytest.approx(agreement)
         assert evaluation.metrics[f"{name}/smallest_mid_usage"] == pytest.approx(rarest)
+
+
+def test_a_pruned_copy_is_judged_beside_the_whole_model(
+    walker: tuple[NbsrLearner, Evaluation], splits: MedicalSplits
+) -> None:
+    learner, evaluation = walker
+    usage, found = learner.trace(splits.valid.x).usage, evaluation.metrics
+    smaller = learner.model.pruned(usage, 0.2)
+    assert found["pruned/experts"] == smaller.graph.num_experts < learner.model.graph.num_experts
+    assert found["pruned/parameters"] < found["model/parameters"] == learner.size
+    right = smaller.predict(splits.test.x).label == splits.test.y
+    assert found["pruned/accuracy"] == pytest.approx(right.double().mean().item())
+    wanted = classification_figures(learner, list(splits.extra), EvaluationOptions(prune=0.2))
+    assert {name for name in found if name.startswith("pruned/")} <= wanted
 
 
 def test_the_ceiling_is_the_same_whatever_was_trained(

@@ -46,9 +46,12 @@ def both_ways(
 @pytest.mark.parametrize("graph", ALL_GRAPHS)
 @pytest.mark.parametrize("sight", SIGHTS)
 @pytest.mark.parametrize("calibrated", [False, True])
-def test_a_walk_in_one_call_stops_where_single_steps_do(graph: str, sight: str, calibrated: bool) -> None:
+@pytest.mark.parametrize("evidence", ["absolute", "relative"])
+def test_a_walk_in_one_call_stops_where_single_steps_do(
+    graph: str, sight: str, calibrated: bool, evidence: str
+) -> None:
     torch.manual_seed(0)
-    model = make_model(ALL_GRAPHS[graph], router=SIGHTS[sight], side_dim=3).eval()
+    model = make_model(ALL_GRAPHS[graph], router=SIGHTS[sight], side_dim=3, evidence=evidence).eval()
     if calibrated:
         model.calibration.temperature.copy_(torch.linspace(0.5, 1.7, model.calibration.depth))
         model.calibration.fitted.fill_(True)

@@ -174,15 +174,16 @@ def test_selection_is_one_hot_in_value_and_relaxed_in_gradient(case: tuple[Tenso
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("mixed", [False, True], ids=["alike", "mixed"])
+@pytest.mark.parametrize("kind", ["alike", "mixed", "relative"])
 @pytest.mark.parametrize("name", ALL_GRAPHS)
 def test_a_whole_training_walk_has_the_gradients_of_the_formula(
-    name: str, mixed: bool, estimator: str, way: str, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: str, estimator: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take_way(monkeypatch, way)
     graph, tau = ALL_GRAPHS[name], 0.7
-    specs: Specs | None = mixed_specs(graph) if mixed else None
-    options: dict[str, Any] = {} if specs is None else {"experts": specs}
+    specs: Specs | None = mixed_specs(graph) if kind == "mixed" else None
+    options: dict[str, Any] = {"evidence": "relative"} if kind == "relative" else {}
+    options |= {} if specs is None else {"experts": specs}
     model = make_model(graph, estimator=estimator, side_dim=2, **options).double()
     x, side = torch.randn(9, FEATURES, dtype=torch.float64), torch.randn(9, 2, dtype=torch.float64)
     weights = torch.randn(graph.depth + 1, 9, 5, dtype=torch.float64)

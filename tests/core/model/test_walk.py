@@ -25,6 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sparse": {},
     "counterfactual": {"estimator": "counterfactual"},
     "exp": {"experts": nbsr.ExpertSpec(activation="exp", bound=100.0), "router": nbsr.RouterSpec(belief="log")},
+    "relative": {"evidence": "relative"},
     "weak prior": {"prior_weight": 0.5, "base_rate": [0.1, 0.2, 0.3, 0.2, 0.2]},
 }
 models = st.tuples(st.sampled_from(list(ALL_GRAPHS)), st.sampled_from(list(OPTIONS)), st.booleans(), st.integers(0, 9))
@@ -112,6 +113,57 @@ def test_the_walk_starts_from_the_prior_that_was_given(weight: float, seed: int)
     torch.testing.assert_close(trace.exit(None).vacuity, weight / total.sum(-1))
 
 
+def test_relative_evidence_is_a_product_of_experts() -> None:
+    """Each expert multiplies the belief by 1 + e, whatever the prior weighs."""
+    chain, x = GRAPHS["chain"], torch.randn(9, FEATURES)
+    said = make_model(chain).eval()(x).evidence.detach()
+    for weight in (0.5, 5.0):
+        trace = make_model(chain, evidence="relative", prior_weight=weight).eval()(x).detach()
+        torch.testing.assert_close(trace.beliefs[-1], weight / 5 * (1 + said).prod(0))
+
+
+@pytest.mark.parametrize(("kind", "answer"), [("absolute", 0), ("relative", 1)])
+def test_a_second_expert_with_little_to_say_can_turn_a_sure_first_one_only_if_it_speaks_in_multiples(
+    kind: str, answer: int
+) -> None:
+    experts = nbsr.ExpertSpec(activation="exp")
+    model = nbsr.NBSR(nn.Identity(), GRAPHS["chain"], 2, 2, experts=experts, evidence=kind).eval()  # type: ignore[arg-type]
+    with torch.no_grad():
+        for level, said in enumerate(([1e4, 1e3], [1.0, 20.0])):
+            weight, bias = model.experts[level].parameters()
+            weight.zero_()
+            bias.copy_(torch.tensor([said]).log())
+    assert model.predict(torch.ones(1, 2)).label.tolist() == [answer]
+
+
+@pytest.mark.parametrize("evidence", ["absolute", "relative"])
+@pytest.mark.parametrize("name", ALL_GRAPHS)
+def test_a_normalised_belief_never_grows_surer_of_how_much_it_knows(name: str, evidence: str) -> None:
+    options: dict[str, Any] = {"evidence": evidence, "prior_weight": 3.0, "experts": nbsr.ExpertSpec(activation="exp")}
+    model, plain = (make_model(ALL_GRAPHS[name], normalise=on, **options).eval() for on in (True, False))
+    x = torch.randn(50, FEATURES)
+    trace = model(x).detach()
+    torch.testing.assert_close(trace.precision, torch.full_like(trace.precision, 3.0), rtol=1e-5, atol=0.0)
+    torch.testing.assert_close(trace.probabilities(1), plain(x).detach().probabilities(1))
+    for eta in (None, float(trace.entropy[1].median())):
+        told, expected = model.predict(x, eta=eta), trace.exit(eta)
+        assert torch.equal(told.node, expected.node)
+        torch.testing.assert_close(told.alpha, expected.alpha)
+        torch.testing.assert_close(told.vacuity, torch.ones(50), rtol=1e-5, atol=0.0)
+
+
+def test_exits_while_training_are_those_of_a_given_eta_and_there_are_none_afterwards() -> None:
+    free, x = make_model(GRAPHS["tree"], routing="argmax"), torch.randn(60, FEATURES)
+    eta = float(free(x).entropy[1].detach().median())
+    lazy = make_model(GRAPHS["tree"], routing="argmax", training_eta=eta)
+    early = lazy(x)
+    assert 20 < int((early.length == 1).sum()) < 40
+    assert torch.equal(early.length, free(x, eta=eta).length)
+    assert bool((lazy.eval()(x).length == 3).all())
+    with pytest.raises(nbsr.InputError, match="training_eta: softmax routing takes every path at once"):
+        make_model(GRAPHS["tree"], routing="softmax", training_eta=-2.0)
+
+
 def test_the_prior_is_all_ones_unless_told() -> None:
     assert make_model(GRAPHS["chain"], num_classes=7).prior.tolist() == [1.0] * 7
 
@@ -121,7 +173,7 @@ def test_the_prior_is_all_ones_unless_told() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ALL_GRAPHS)
-@pytest.mark.parametrize("kind", ["alike", "mixed", "side information", "density", "float32"])
+@pytest.mark.parametrize("kind", ["alike", "mixed", "side information", "density", "float32", "relative", "normalised"])
 def test_a_batch_walks_like_each_sample_on_its_own_spelled_out(
     name: str, kind: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,15 +183,19 @@ def test_a_batch_walks_like_each_sample_on_its_own_spelled_out(
     options: dict[str, Any] = {} if specs is None else {"experts": specs}
     if kind == "side information":
         options["side_dim"] = 3
-    if kind == "density":
+    if kind in ("density", "relative"):
         options["density"] = nbsr.DensityFactor(ORACLE)
+    if kind == "relative":
+        options |= {"evidence": "relative", "prior_weight": 2.0}
+    if kind == "normalised":
+        options["normalise"] = True
     dtype = torch.float32 if kind == "float32" else torch.float64
     model = make_model(graph, seed=3, **options).to(dtype).eval()
     x = 2 * torch.randn(14, FEATURES, dtype=dtype)
     side = torch.randn(14, 3, dtype=dtype) if kind == "side information" else None
     with torch.no_grad():
         h = model.backbone(x)
-        if kind == "density":
+        if model.density is not None:
             model.fit_density(model.backbone(torch.randn(100, FEATURES, dtype=dtype)))
         factor = model.density(h) if model.density is not None else torch.ones(14)
         trace = model(x, side=side)
@@ -349,17 +405,19 @@ def soft_reference(model: nbsr.NBSR, h: Tensor, tau: float, side: Tensor | None,
                 shares = torch.softmax(logits_at(model, parent, h, alphas[-1], side) / tau, dim=-1)
                 for share, child in zip(shares, children, strict=True):
                     here[child] = here[child] + probability * share
-        alphas.append(alphas[-1] + sum(p * evidence_at(model, node, h, specs) for node, p in here.items()))
+        said = torch.stack([p * evidence_at(model, node, h, specs) for node, p in here.items()]).sum(0)
+        alphas.append(alphas[-1] + (said * alphas[-1] if model.evidence == "relative" else said))
         reach = here
     return alphas
 
 
-@pytest.mark.parametrize("mixed", [False, True], ids=["alike", "mixed"])
+@pytest.mark.parametrize("kind", ["alike", "mixed", "relative"])
 @pytest.mark.parametrize("name", ALL_GRAPHS)
-def test_soft_routing_adds_all_evidence_weighted_by_reach(name: str, mixed: bool) -> None:
+def test_soft_routing_adds_all_evidence_weighted_by_reach(name: str, kind: str) -> None:
     graph, tau = ALL_GRAPHS[name], 0.6
-    specs: Specs | None = mixed_specs(graph) if mixed else None
-    options: dict[str, Any] = {} if specs is None else {"experts": specs}
+    specs: Specs | None = mixed_specs(graph) if kind == "mixed" else None
+    options: dict[str, Any] = {"evidence": "relative"} if kind == "relative" else {}
+    options |= {} if specs is None else {"experts": specs}
     model = make_model(graph, routing="softmax", side_dim=2, **options).double().train()
     x, side = torch.randn(4, FEATURES, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
     trace, h = model(x, side=side, tau=tau), model.backbone(x)

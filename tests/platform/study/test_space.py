@@ -18,7 +18,10 @@ from nbsr_core.domains.tabular import NbsrOptions
 from nbsr_core.learning.config import TrainingConfig
 from nbsr_core.model.experts import ExpertSpec
 
-NBSR_KEYS = "graph, experts, router, routing, estimator, prior_weight, density, objective, hidden, training"
+NBSR_KEYS = (
+    "graph, experts, router, routing, estimator, evidence, prior_weight, normalise, training_eta, density, objective, "
+    "hidden, training"
+)
 FORMS = "{int: [low, high]}, {float: [low, high]} or {choice: [...]}"
 
 WORKING = """\
