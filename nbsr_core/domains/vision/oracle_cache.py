@@ -38,7 +38,7 @@ FOLDER_VARIABLE = "NBSR_CACHE"
 WHOLE = "table.npy"
 ABOUT = "about.json"
 FORMAT = 2  # of the files; a change of what a recipe computes must raise it
-# Px of a batch: what a network makes of so many stays in the cache of a CPU's core, twice as fast at 224 px as memory.
+# Px of a batch: what a network makes of so many stays in the cache of a CPU's core; larger batches are slower.
 CACHED_PIXELS = 8 * 128 * 128
 BATCH_ON_GPU = 256  # pictures
 
