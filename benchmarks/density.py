@@ -28,7 +28,7 @@ def main() -> None:
     asked = parser.parse_args()
     study = Study.load(asked.study, [f"data.ood=[{asked.ood}]"])
     options: Any = next(choice.options for choice in study.models.values() if choice.kind == "nbsr")
-    splits = load(study.data)
+    splits = load(study.data, study.seeds[0])
     train, labels, valid = splits.train.x[: asked.rows], splits.train.y[: asked.rows], splits.valid.x
     (unknown,) = splits.ood.values()
     print(f"| power | AUROC of the distance, validation against {asked.ood} | FPR at 95% | beyond the threshold |")

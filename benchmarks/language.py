@@ -48,6 +48,7 @@ class Setting:
     vocabulary: tuple[str, ...]
     length: int
     nbsr: NbsrOptions
+    calibrated: bool = True
 
     @property
     def signature(self) -> Signature:
@@ -70,8 +71,8 @@ TEXT = Setting(
         router=ROUTER,
         prior_weight=5.0,
         density=DensityOptions(enabled=True),
-        calibrate=False,
     ),
+    calibrated=False,
 )
 
 
@@ -113,9 +114,8 @@ def contenders(setting: Setting, x: Tensor) -> tuple[dict[str, Callable[[], obje
     nbsr = build_nbsr(setting.nbsr, setting.signature)
     nbsr.model.eval()
     nbsr.model.fit_density_on(x, x)
-    if setting.nbsr.calibrate:
-        nbsr.model.calibration.fitted.fill_(True)
-        nbsr.model.calibration.temperature.fill_(1.1)
+    if setting.calibrated:
+        nbsr.use_temperatures([1.1] * nbsr.model.graph.depth)
     return {
         "Standard": _flat(standard, x),
         "MoE": _flat(moe, x),

@@ -45,7 +45,7 @@ def made_up_study(trials: int, search: bool) -> Study:
 
 
 def made_up_result(trial: Trial, chance: random.Random) -> TrialResult:
-    """A result with every table at its full size."""
+    """A result with every table that is drawn, at its full size."""
     accuracy, ece = chance.uniform(0.9, 0.99), chance.uniform(0.005, 0.05)
     figures = {"accuracy": accuracy, "ece": ece, "nll": chance.uniform(0.05, 0.3)}
     metrics = {f"{split}/{name}": value for split in ("test", "valid") for name, value in figures.items()}

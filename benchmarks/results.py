@@ -1,106 +1,120 @@
-"""The tables of docs/results, from the finished trials of a study: nothing is run, nothing is typed by hand.
+"""Make every page of docs/results again from stored results: nothing is run, and no figure is typed by hand.
 
-    python -m benchmarks.results studies/medical/best.yaml --home .nbsr --figures accuracy noise_draws/accuracy \
-        --against mlp [--set data.source=embedded]
+    python -m benchmarks.results [PAGE ...] [--home .nbsr] [--out docs/results]
 
-Means with 95% intervals over seeds, a paper's figure below where the study has one; and, seed by seed, how far each
-model lies from the one named by `--against`, which is a narrower question than whether two intervals overlap.
+A page is a list of studies, each perhaps with settings on top of its file. Of a page whose studies are not all done,
+with the code and data as they are now, it says what is missing and how to run it, and leaves the page as it is; all
+others are written. What explains them stands in docs/results/_intro, under the name of the page.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from nbsr_platform.report.summary import ComparisonRow, figures_over_seeds, summarise
-from nbsr_platform.study.study import Study, load
+from nbsr_platform.report.find import of_study
+from nbsr_platform.report.markdown_page import write_markdown
+from nbsr_platform.report.study_results import StudyResults
+from nbsr_platform.study.study import load
 from nbsr_platform.trials.home import Home
-from nbsr_platform.trials.results import TrialResult
-from nbsr_platform.trials.store import ResultStore
-from nbsr_platform.trials.trial import Trial, data_fingerprint, grid
 
 from nbsr_core.errors import InputError
-from nbsr_core.metrics import Interval, seed_interval
-from nbsr_core.metrics.names import Line
 
-Ended = list[tuple[Trial, TrialResult]]
-USES: dict[str, Line] = {"deep": "test", "fast": "fast"}
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class Part:
+    """A study file, or a shipped study, and what is set on top of it."""
+
+    study: str
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page of results is made from.
+
+    Attributes:
+        further: figures that it shows beside those that a domain shows first, `*` standing for any part of a name.
+    """
+
+    parts: tuple[Part, ...]
+    further: tuple[str, ...] = ()
+
+
+EMBEDDED = ("data.source=embedded", "name=medical-best-embedded", "seeds=3")
+PAGES: Mapping[str, Page] = {
+    "medical": Page(
+        (Part("medical/best"), Part("medical/paper"), Part("medical/best", EMBEDDED)),
+        ("noise_draws/depth*", "*/exited", "*/smallest_mid_usage", "*/routing_agreement", "*/mean_confidence"),
+    ),
+    "triage": Page(
+        (Part("triage/best"), Part("triage/decoupled"), Part("triage/paper")),
+        ("noise_draws/peak", "noise_draws/cost_at_peak_5"),
+    ),
+    "language": Page(
+        (Part("language/best"), Part("language/paper"), Part("language/real_text")),
+        ("routing_agreement", "smallest_mid_usage", "exited"),
+    ),
+    "navigation": Page((Part("navigation/tables"),), ("lost", "collisions", "crashes")),
+    "vision": Page(
+        (Part("vision/frozen"), Part("vision/scratch")),
+        ("exit90/*", "leaf_agreement", "smallest_leaf_usage", "ood/*/auroc_*", "ood/*/fpr95"),
+    ),
+    "theory": Page((Part("theory/bias_variance"),)),
+}
+
+
+def main(arguments: Sequence[str] | None = None, pages: Mapping[str, Page] = PAGES) -> int:
+    """Write the pages that were named, or all; returns 1 if something was missing for one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study")
-    parser.add_argument("--home")
-    parser.add_argument("--figures", nargs="+", required=True)
-    parser.add_argument("--against")
-    parser.add_argument("--set", action="append", default=[], dest="overrides")
-    asked = parser.parse_args()
-    what = load(asked.study, asked.overrides)
-    for study in what.studies:
-        ended = finished(study, ResultStore(Home.of(asked.home).trials))
-        print("\n".join(comparison(summarise(ended, study.paper), asked.figures)), end="\n\n")
-        if asked.against:
-            print("\n".join(differences(ended, asked.against, asked.figures)), end="\n\n")
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"some of {', '.join(pages)}; all by default")
+    parser.add_argument("--home", help="folder with the results; $NBSR_HOME or .nbsr by default")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the pages")
+    asked = parser.parse_args(arguments)
+    unknown = [name for name in asked.pages if name not in pages]
+    if unknown:
+        parser.error(f"no page {', '.join(unknown)}; there are {', '.join(pages)}")
+    failed = 0
+    for name in asked.pages or pages:
+        found, missing = results_of(pages[name], Home.of(asked.home))
+        if missing:
+            failed = 1
+            print(f"{name}: not written, since results are missing")
+            print("\n".join(f"  {what}" for what in missing))
+        else:
+            place = asked.out / f"{name}.md"
+            made_by = f"python -m benchmarks.results {name}"
+            write_markdown(place, found, name, made_by=made_by, further=pages[name].further)
+            print(f"{name}: {place}")
+    return failed
 
 
-def finished(study: Study, store: ResultStore) -> Ended:
-    """All trials of a study in the order of its file; raises where one is missing."""
-    labels = list(study.models)
-    trials = sorted(grid(study, data_fingerprint(study)), key=lambda trial: (labels.index(trial.label), trial.seed))
-    missing = [trial.name for trial in trials if not store.has(trial.key)]
-    if missing:
-        raise InputError(f"{study.name}: not run yet with this code and data: {', '.join(missing)}")
-    return [(trial, store.load(trial.key)) for trial in trials]
-
-
-def comparison(rows: Sequence[ComparisonRow], figures: Sequence[str]) -> Iterator[str]:
-    yield f"| {rows[0].study}, {rows[0].n} seeds | {' | '.join(figures)} |"
-    yield f"| --- {'| ---: ' * len(figures)}|"
-    for row in rows:
-        cells = []
-        for name in figures:
-            text = spelt(row.metrics.get(name), name)
-            if name in row.paper:
-                text += f"<br>paper {spelt(Interval(row.paper[name], float('nan'), float('nan')), name)}"
-            cells.append(text)
-        line = f"{row.model} {row.config}".strip()
-        yield f"| {line} | {' | '.join(cells)} |"
-
-
-def differences(ended: Ended, against: str, figures: Sequence[str]) -> Iterator[str]:
-    """Mean over seeds of (model - other), both with the same seed and so on the same rows with the same noise."""
-    yield f"| minus {against}, seed by seed | {' | '.join(figures)} |"
-    yield f"| --- {'| ---: ' * len(figures)}|"
-    results = {(trial.label, trial.seed): result for trial, result in ended}
-    families = {trial.label: trial.family for trial, _ in ended}
-    for label, family in families.items():
-        for config, line in USES.items() if family == "nbsr" else ():
-            cells = []
-            for name in figures:
-                gaps = [
-                    one_seed(result, line, name) - one_seed(results[against, seed], "test", name)
-                    for (owner, seed), result in results.items()
-                    if owner == label
-                ]
-                cells.append("-" if any(gap != gap for gap in gaps) else spelt(seed_interval(gaps), name, "+"))
-            yield f"| {label} {config} | {' | '.join(cells)} |"
-
-
-def one_seed(result: TrialResult, line: Line, name: str) -> float:
-    found = figures_over_seeds([result], line).get(name)
-    return float("nan") if found is None else found.estimate
-
-
-def spelt(interval: Interval | None, name: str, sign: str = "") -> str:
-    """Shares of right answers in percent, all else as it is; with the bounds of the interval where there is one."""
-    if interval is None:
-        return "-"
-    scale, digits = (100, 2) if name.endswith(("accuracy", "agreement", "usage", "exited")) else (1, 4)
-    text = f"{interval.estimate * scale:{sign}.{digits}f}"
-    if interval.low == interval.low:
-        text += f" [{interval.low * scale:{sign}.{digits}f}, {interval.high * scale:{sign}.{digits}f}]"
-    return text
+def results_of(page: Page, home: Home) -> tuple[list[StudyResults], list[str]]:
+    """The results of all studies of a page, and in words what is missing of them."""
+    found, missing = [], []
+    for part in page.parts:
+        try:
+            studies = load(part.study, part.settings).studies
+        except InputError as error:
+            missing.append(str(error))
+            continue
+        for study in studies:
+            try:
+                results = of_study(home, study)
+            except InputError as error:  # nothing of it is stored, or its data is not here
+                missing.append(str(error))
+                continue
+            found.append(results)
+            left = results.wanted - len(results.finished)
+            if left > 0:
+                missing.append(f"{study.name}: {left} of {results.wanted} trials are not done; `{study.command}`")
+    return found, missing
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

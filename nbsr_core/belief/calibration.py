@@ -9,6 +9,7 @@ another, and a uniform belief stays uniform.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import exp, inf, log
 
 import torch
@@ -40,6 +41,11 @@ def calibrated(
     if not 0 < coldest <= hottest < inf:
         raise InputError(f"temperature is {temperature.tolist()}; finite and above 0 expected")
     return backend_for(alpha, temperature).calibrated(alpha, temperature)
+
+
+def calibrated_probabilities(probs: Float[Tensor, "N K"], temperature: float) -> Float[Tensor, "N K"]:
+    """`p^(1/T)`, renormalised, for an answer that is no belief; in float64, and p no smaller than the NLL counts it."""
+    return (probs.double().clamp_min(PROBABILITY_FLOOR).log() / temperature).softmax(-1)
 
 
 def fit_temperature(belief: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> float:
@@ -121,6 +127,23 @@ class DepthCalibration(nn.Module):
             fit_temperature(belief[here], labels[here]) if bool(here.any()) else 1.0
             for belief, here in zip(alpha[1:], reached, strict=True)
         ]
+        self.temperature.copy_(torch.tensor(temperatures))
+        self.fitted.fill_(True)
+        return self
+
+    @property
+    def found(self) -> tuple[float, ...]:
+        """The temperatures by depth; none before they are fitted."""
+        return tuple(self.temperature.tolist()) if bool(self.fitted) else ()
+
+    def use(self, temperatures: Sequence[float]) -> DepthCalibration:
+        """Take over temperatures that were `found` elsewhere; none forgets the fit."""
+        if not temperatures:
+            return self.reset()
+        if len(temperatures) != self.depth or not all(0 < value < inf for value in temperatures):
+            raise InputError(
+                f"temperatures are {list(temperatures)}; expected {self.depth} finite numbers > 0, one per depth"
+            )
         self.temperature.copy_(torch.tensor(temperatures))
         self.fitted.fill_(True)
         return self

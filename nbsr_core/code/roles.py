@@ -35,6 +35,9 @@ ROLES: dict[str, Role] = {
     "kernels": "trains",
     "graph": "trains",
     "metrics": "trains",
+    "metrics.conformal": "judges",
+    "metrics.ranking": "judges",
+    "metrics.risk_control": "judges",
     "belief": "trains",
     "trace": "trains",
     "trace.audit": "judges",
@@ -46,10 +49,12 @@ ROLES: dict[str, Role] = {
     "domains.__init__": "neither",
     "domains.domain": "trains",
     "domains.tabular": "trains",
+    "domains.references": "trains",
     "domains.service": "neither",
     "domains.iris": "trains",
     "domains.medical": "trains",
     "domains.language": "trains",
+    "domains.language.counts": "judges",
     "domains.language.judging": "judges",
     "domains.language.explanation": "neither",
     "domains.language.generation": "neither",
@@ -69,7 +74,7 @@ ROLES: dict[str, Role] = {
     "domains.vision.judging": "judges",
 }
 # Modules of the room of domains that all domains share.
-SHARED = {"__init__", "domain", "tabular", "service"}
+SHARED = {"__init__", "domain", "references", "service", "tabular"}
 
 
 def line_of(place: str) -> str | None:

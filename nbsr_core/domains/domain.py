@@ -158,7 +158,7 @@ class Domain(ABC):
     builds_on: ClassVar[tuple[str, ...]] = ()
     data: ClassVar[type]
     models: ClassVar[Mapping[str, ModelKind]]
-    shown: ClassVar[Sequence[str]] = ("accuracy", "ece", "nll", "mean_depth", "coverage", "error_answered")
+    shown: ClassVar[Sequence[str]] = ("accuracy", "ece", "ece_raw", "nll", "mean_depth", "coverage", "error_answered")
     ceiling: ClassVar[str | None] = None
 
     @abstractmethod
@@ -177,12 +177,24 @@ class Domain(ABC):
         """A hash of the data as seed 0 sees it; a domain whose data is costly to load may know it without."""
         return self.load(data, 0).fingerprint()
 
-    def prepare(self, data: Any) -> Sequence[Work]:
-        """Work whose results `load` reads; the platform does it in parallel beforehand, otherwise `load` does it."""
+    def prepare(self, data: Any, seeds: Sequence[int]) -> Sequence[Work]:
+        """Work whose results `load` reads with any of the seeds.
+
+        The platform does it in parallel beforehand, otherwise `load` does it.
+        """
         return ()
 
+    def judge(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
+        """Fit what is fitted after training, which is the same for every model and domain, then `evaluate`."""
+        from nbsr_core.evaluation.after_training import fit_after_training
+
+        fitted = fit_after_training(learner, splits, options)
+        evaluation = self.evaluate(learner, splits, options)
+        evaluation.metrics |= fitted
+        return evaluation
+
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
-        """Judge a trained model; classification by default."""
+        """Figures of a trained model as it is used, calibrated where it is (`judge`); classification by default."""
         from nbsr_core.evaluation.evaluation import evaluate_classification
 
         return evaluate_classification(learner, splits, options)
@@ -204,8 +216,8 @@ class Domain(ABC):
         own = type(self).evaluate is not Domain.evaluate
         return None if own else classification_figures(learner, sets, options)
 
-    def portrait(self, data: Any, sample: int) -> bytes | None:
-        """What a person would see of a test sample, as a PNG, to stand beside its walk; None where there is no such."""
+    def portrait(self, data: Any, seed: int, sample: int) -> bytes | None:
+        """What a person would see of a seed's test sample, as a PNG beside its walk; None where there is no such."""
         return None
 
     def service(self, learner: Learner, signature: Signature) -> Service:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nbsr_core.domains.domain import Domain, ModelKind, Signature
+from nbsr_core.domains.references import CART
 from nbsr_core.errors import InputError
 from nbsr_core.options.specs import ExpertSpec, ObjectiveWeights
 
@@ -101,13 +102,11 @@ class ToyOptions:
     Attributes:
         oracle_dim: size of the oracle.
         mid_budget: most evidence that the mid expert may give for one class, against a prior of 1.
-        calibrate: fit one temperature per depth on the validation split.
     """
 
     oracle_dim: int = 32
     mid_budget: float = MID_BUDGET
     objective: ObjectiveWeights = field(default_factory=lambda: ObjectiveWeights(every_depth=2.0))
-    calibrate: bool = False
 
     def __post_init__(self) -> None:
         if self.oracle_dim < 1:
@@ -132,18 +131,17 @@ def _build_toy(options: ToyOptions, signature: Signature) -> NbsrLearner:
 
     body = _body(signature.num_features, options.oracle_dim)
     model = _network(body, signature.num_classes, options.oracle_dim, options.mid_budget)
-    return NbsrLearner(model, options.objective, calibrate=options.calibrate)
+    return NbsrLearner(model, options.objective)
 
 
 def _build_flat(options: FlatOptions, signature: Signature) -> Classifier:
     from torch import nn
 
     from nbsr_core.learning.learners import Classifier
+    from nbsr_core.learning.references.flat import flat_network
 
-    network = nn.Sequential()
-    network.add_module("backbone", _body(signature.num_features, options.oracle_dim))
-    network.add_module("head", nn.Linear(options.oracle_dim, signature.num_classes))
-    return Classifier(network)
+    body = _body(signature.num_features, options.oracle_dim)
+    return Classifier(flat_network(body, nn.Linear(options.oracle_dim, signature.num_classes)))
 
 
 class Iris(Domain):
@@ -154,6 +152,7 @@ class Iris(Domain):
     models: ClassVar = {
         "nbsr": ModelKind("nbsr", ToyOptions, _build_toy),
         "mlp": ModelKind("baseline", FlatOptions, _build_flat),
+        "cart": CART,
     }
 
     def load(self, data: Any, seed: int) -> Splits:

@@ -54,7 +54,7 @@ class Questions:
 
 @dataclass(frozen=True, eq=False)
 class Said:
-    """What a model says of each row; depth and vacuity are NaN for models that do not walk, which never abstain.
+    """What a model says of each row; depth and vacuity are NaN for models that know none, and these never abstain.
 
     Attributes:
         extra: further columns by name, as `Service.extra` lists them.

@@ -24,7 +24,8 @@ if TYPE_CHECKING:  # imported where models are built: options are checked withou
 
     from nbsr_core.belief.density import DensityFactor
     from nbsr_core.graph.decision_graph import DecisionGraph
-    from nbsr_core.learning.learners import BoostedTrees, Classifier, NbsrLearner
+    from nbsr_core.learning.learners import Classifier, NbsrLearner
+    from nbsr_core.learning.references.boosted_trees import BoostedTrees
 
 # A larger tree has more experts than most data sets have samples, and its parameters alone fill a machine.
 MOST_NODES = 100_000
@@ -155,7 +156,6 @@ class WalkOptions:
             forbids, because nothing can then be told to be unknown.
         training_eta: an ablation: entropy below which walks end while training too, which the paper warns of ("lazy
             optimization"); None never ends one early.
-        calibrate: fit one temperature per depth on the validation split.
     """
 
     graph: GraphOptions = field(default_factory=GraphOptions)
@@ -171,7 +171,6 @@ class WalkOptions:
     training_eta: float | None = None
     density: DensityOptions = field(default_factory=DensityOptions)
     objective: ObjectiveWeights = field(default_factory=ObjectiveWeights)
-    calibrate: bool = True
 
     @property
     def of_walk(self) -> dict[str, Any]:
@@ -263,7 +262,7 @@ def build_nbsr(
         density=options.density.build(oracle),
         **options.of_walk,
     )
-    return NbsrLearner(model, options.objective, class_owners(graph, options, signature), options.calibrate)
+    return NbsrLearner(model, options.objective, class_owners(graph, options, signature))
 
 
 def class_owners(graph: DecisionGraph, options: WalkOptions, signature: Signature) -> Tensor | None:
@@ -282,16 +281,15 @@ def build_mlp(options: MlpOptions, signature: Signature) -> Classifier:
     from torch import nn
 
     from nbsr_core.learning.learners import Classifier
+    from nbsr_core.learning.references.flat import flat_network
 
-    network = nn.Sequential()
-    network.add_module("backbone", backbone(signature.num_features, options.hidden))
-    network.add_module("head", nn.Linear(options.hidden[-1], signature.num_classes))
-    return Classifier(network)
+    body = backbone(signature.num_features, options.hidden)
+    return Classifier(flat_network(body, nn.Linear(options.hidden[-1], signature.num_classes)))
 
 
 def build_boosted_trees(options: BoostedTreesOptions, signature: Signature) -> BoostedTrees:
     """XGBoost with the given settings."""
-    from nbsr_core.learning.learners import BoostedTrees
+    from nbsr_core.learning.references.boosted_trees import BoostedTrees
 
     return BoostedTrees(
         signature.num_classes,

@@ -3,7 +3,8 @@
 The threshold is chosen on the validation split, as eta is: the smallest vacuity at which 95% of the validation samples
 are answered (`ANSWERED`). It is the usual operating point of detectors (FPR95), needs no labels and no unknown samples,
 and lets models be compared: each is asked for the same share of answers. Models without a vacuity withhold the answers
-that they are least confident of, by the same rule.
+that they are least confident of, by the same rule; a `max_vacuity` set by hand says nothing of them, but 1, which
+switches abstention off, does so for all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ ANSWERED = 0.95
 NEVER = 1.0
 """The `max_vacuity` that switches abstention off: no vacuity is above it."""
 
+MAX_DOUBT = "max_doubt"
+"""Of a model that knows no vacuity: it abstains where `1 - confidence` is above it; chosen on the validation split."""
 
 OF_ABSTENTION = ("coverage", "abstained", "accuracy_answered", "error_answered")
 """Names of the figures; the last two are missing where nobody is answered."""

@@ -20,6 +20,7 @@ from nbsr_core.evaluation.attribution import Attribution, attribute, strongest_f
 from nbsr_core.learning.splits import Splits
 from nbsr_core.model.network import NBSR
 from nbsr_core.trace.belief_trace import BeliefTrace
+from nbsr_core.trace.by_depth import ByDepth
 from nbsr_core.trace.frontier import exit_depths
 from nbsr_core.trace.visit import OFF_CHART, Feature
 
@@ -62,7 +63,7 @@ def risk_coverage_rows(score: str, confidence: Float[Tensor, " N"], correct: Boo
     return [{"score": score, "coverage": coverage, "risk": risk} for coverage, risk in points]
 
 
-def frontier_rows(trace: BeliefTrace, y: Int[Tensor, " B"], etas: Sequence[float] | None) -> list[Row]:
+def frontier_rows(trace: ByDepth, y: Int[Tensor, " B"], etas: Sequence[float] | None) -> list[Row]:
     """The frontier with the calibration error at each threshold."""
     frontier = trace.frontier(y, etas)
     rows: list[Row] = list(map(dict, frontier.rows()))

@@ -14,16 +14,12 @@ Both budgets are approached and never reached, so an expert at its bound still h
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nbsr_core.options.specs import DEFAULT_EXP_BOUND, SMALLEST_EVIDENCE, ExpertSpec
-
-LARGEST_EXPONENT = -math.log(SMALLEST_EVIDENCE)
+from nbsr_core.options.specs import DEFAULT_EXP_BOUND, LARGEST_EXPONENT, SMALLEST_EVIDENCE, ExpertSpec
 
 
 def activate(spec: ExpertSpec, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

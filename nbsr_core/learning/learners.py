@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nbsr_core import metrics
-from nbsr_core._extras import extra, needs
+from nbsr_core.belief.calibration import calibrated_probabilities, fit_temperature
+from nbsr_core.errors import InputError
 from nbsr_core.learning import Batches, EpochRecord, TensorBatches, Trainer, TrainingConfig
 from nbsr_core.learning.objectives import weighted_terms
 from nbsr_core.learning.splits import Split, Splits
@@ -29,6 +29,7 @@ from nbsr_core.model.preprocessing import Standardise
 from nbsr_core.options.specs import Family as Family
 from nbsr_core.options.specs import ObjectiveWeights
 from nbsr_core.trace.belief_trace import BeliefTrace
+from nbsr_core.trace.by_depth import ByDepth
 
 Wrap = Callable[[nn.Module], nn.Module]
 
@@ -59,20 +60,85 @@ class Execution:
     wrap: Wrap | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """What a classifier makes of samples on the way to its answer: what detectors of the unknown look at.
+
+    Attributes:
+        features: what the last layer reads; of NBSR, the oracle `h`.
+        logits: their softmax is the answer before calibration; of NBSR, `log alpha` at the end of the walk.
+    """
+
+    features: Float[Tensor, "N d"]
+    logits: Float[Tensor, "N K"]
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a model says of the samples of a split, row by row beside their labels.
+
+    Attributes:
+        probs: as the model is used.
+        raw: before calibration; the same where it was not calibrated.
+    """
+
+    probs: Float[Tensor, "N K"]
+    raw: Float[Tensor, "N K"]
+    labels: Int[Tensor, " N"]
+
+
 class Learner(ABC):
-    """Something that can be trained on splits and asked for probabilities."""
+    """Something that can be trained on splits and asked for probabilities.
+
+    Attributes:
+        temperatures: of the calibration that was fitted after training, one per depth of a walk, one for a model that
+            does not walk; empty before. They are no part of the state: a study may judge the same weights in many ways.
+    """
 
     family: ClassVar[Family]
     packages: ClassVar[tuple[str, ...]] = ()
     """What must be installed to use it, beside what this library always needs."""
+    walks: ClassVar[bool] = False
+    """Whether it answers at every depth of a walk, and so has a temperature per depth."""
+    temperatures: tuple[float, ...] = ()
 
     @abstractmethod
     def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
         """Train, yielding a record per epoch."""
 
     @abstractmethod
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        """Class probabilities at full effort, before any calibration."""
+
     def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        """Class probabilities at full effort."""
+        """Class probabilities at full effort as the model is used: calibrated, once that was fitted."""
+        return self._calibrated(self.raw_probabilities(x))
+
+    def _calibrated(self, raw: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+        return calibrated_probabilities(raw, self.temperatures[0]) if self.temperatures else raw
+
+    @property
+    def has_features(self) -> bool:
+        """Whether it can show what is `inside`."""
+        return False
+
+    def inside(self, x: Tensor) -> Inside:
+        """What detectors of the unknown look at, row by row of `probabilities`."""
+        raise InputError(f"{type(self).__name__} has no features that one could look at")
+
+    def answers(self, split: Split) -> Answers:
+        """The probabilities of a whole split, before and after calibration."""
+        raw = self.raw_probabilities(split.x)
+        return Answers(self._calibrated(raw), raw, self.labels(split.y))
+
+    def calibrate(self, split: Split) -> None:
+        """Fit the temperature on samples that were not trained on, the same way for every model."""
+        said = self.answers(split)
+        self.use_temperatures((fit_temperature(said.raw, said.labels),))
+
+    def use_temperatures(self, temperatures: Sequence[float]) -> None:
+        """Take over temperatures that `calibrate` found; none for a model as it was trained."""
+        self.temperatures = tuple(temperatures)
 
     def labels(self, y: Tensor) -> Tensor:
         """The labels in the order of the rows of `probabilities`: one a sample, unless samples are whole sequences."""
@@ -104,6 +170,14 @@ class Learner(ABC):
         them, see `nbsr_core.options.conditions`.
         """
         return {}
+
+
+@runtime_checkable
+class StopsEarly(Protocol):
+    """A learner without beliefs that answers at several depths, and can stop at each."""
+
+    def by_depth(self, x: Tensor) -> ByDepth:
+        """Its answers to a whole split, calibrated once that was fitted."""
 
 
 class TorchLearner(Learner):
@@ -157,8 +231,15 @@ class TorchLearner(Learner):
         self.finish(splits)
 
     def _figures(self, split: Split) -> dict[str, float]:
-        probs, y = self.probabilities(split.x), self.labels(split.y)
-        return {"nll": metrics.nll(probs, y), "accuracy": metrics.accuracy(probs, y)}
+        said = self.answers(split)
+        return {"nll": metrics.nll(said.raw, said.labels), "accuracy": metrics.accuracy(said.raw, said.labels)}
+
+    @torch.no_grad()
+    def by_chunks(self, compute: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """What a part of the module makes of a whole split, on its device in chunks, given back on the CPU."""
+        with evaluating(self.module):
+            device = next(self.module.parameters()).device
+            return torch.cat([compute(part.to(device)).cpu() for part in x.split(TRACE_CHUNK)])
 
     def state(self) -> dict[str, Any]:
         return self.module.state_dict()
@@ -203,11 +284,20 @@ class Classifier(TorchLearner):
     def terms(self) -> tuple[str, ...]:
         return ("loss",)
 
-    @torch.no_grad()
-    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        with evaluating(self.module):
-            device = next(self.module.parameters()).device
-            return torch.cat([self.module(part.to(device)).softmax(-1).cpu() for part in x.split(TRACE_CHUNK)])
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        return self.by_chunks(lambda part: self.module(part).softmax(-1), x)
+
+    @property
+    def has_features(self) -> bool:
+        """Modules of other parts than a `backbone` and a `head` show nothing."""
+        return all(isinstance(getattr(self.module, name, None), nn.Module) for name in ("backbone", "head"))
+
+    def inside(self, x: Tensor) -> Inside:
+        """The features before the head, and the logits that it makes of them."""
+        if not self.has_features:
+            return super().inside(x)
+        features = self.by_chunks(self.module.get_submodule("backbone"), x)
+        return Inside(features, self.by_chunks(self.module.get_submodule("head"), features))
 
     @property
     def ignores(self) -> dict[str, str]:
@@ -215,26 +305,26 @@ class Classifier(TorchLearner):
 
 
 class NbsrLearner(TorchLearner):
-    """NBSR with its objective; density and calibration are fitted after the last epoch.
+    """NBSR with its objective; a density factor is fitted after the last epoch.
 
     Args:
         module: the network.
         objective: what it is trained for.
         admissible: which nodes own which class, for the concept loss.
-        calibrate: fit one temperature per depth on the validation split.
     """
 
     family = "nbsr"
+    walks = True
+    has_features = True
 
     def __init__(
         self,
         module: NBSR,
         objective: ObjectiveWeights,
         admissible: Bool[Tensor, "nodes K"] | None = None,
-        calibrate: bool = True,
     ) -> None:
         super().__init__(module)
-        self.model, self.objective, self.admissible, self.calibrate = module, objective, admissible, calibrate
+        self.model, self.objective, self.admissible = module, objective, admissible
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         admissible = None if self.admissible is None else self.admissible.to(y.device)
@@ -248,9 +338,16 @@ class NbsrLearner(TorchLearner):
     def finish(self, splits: Splits) -> None:
         if self.model.density is not None:
             self.fit_density(splits)
-        if self.calibrate:
-            self.model.calibration.reset()
-            self.model.calibrate(self.trace(splits.valid.x), self.labels(splits.valid.y))
+
+    def calibrate(self, split: Split) -> None:
+        """One temperature per depth."""
+        self.use_temperatures(())
+        self.model.calibrate(self.trace(split.x), self.labels(split.y))
+        self.temperatures = self.model.calibration.found
+
+    def use_temperatures(self, temperatures: Sequence[float]) -> None:
+        super().use_temperatures(temperatures)
+        self.model.calibration.use(temperatures)
 
     def fit_density(self, splits: Splits) -> None:
         """The density factor from the training oracles, its threshold from the validation split's."""
@@ -270,12 +367,27 @@ class NbsrLearner(TorchLearner):
             device = self.model.prior.device
             return BeliefTrace.concat([self.model(part.to(device)).detach() for part in x.split(TRACE_CHUNK)])
 
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        return self.trace(x).raw_probabilities().cpu()
+
     def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
         return self.trace(x).probabilities().cpu()
+
+    def answers(self, split: Split) -> Answers:
+        return answers_of_walks(self.trace(split.x), self.labels(split.y))
+
+    @torch.no_grad()
+    def inside(self, x: Tensor) -> Inside:
+        return Inside(self._oracle(x).cpu(), self.trace(x).beliefs[-1].log().cpu())
 
     @property
     def ignores(self) -> dict[str, str]:
         return super().ignores | ignored_by_walk(self.model)
+
+
+def answers_of_walks(trace: BeliefTrace, labels: Int[Tensor, " N"]) -> Answers:
+    """What walks to the end say, before and after calibration."""
+    return Answers(trace.probabilities().cpu(), trace.raw_probabilities().cpu(), labels)
 
 
 def ignored_by_walk(walk: NBSR) -> dict[str, str]:
@@ -321,78 +433,3 @@ class ShardedBatches:
         """The terms of a loss over the share that was given last; its gradient counts by the share's weight."""
         loss = terms["loss"]
         return {**terms, "loss": loss.detach() + (loss - loss.detach()) * self.weight}
-
-
-class BoostedTrees(Learner):
-    """Gradient-boosted trees (XGBoost), the tabular baseline."""
-
-    family = "baseline"
-    packages = ("xgboost",)
-
-    def __init__(self, num_classes: int, **parameters: Any) -> None:
-        needs("xgboost", "trees")
-        self.num_classes, self.parameters = num_classes, parameters
-        self.booster: Any = None
-
-    def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
-        from time import perf_counter
-
-        with extra("trees"):
-            import xgboost
-
-        began = perf_counter()
-        threads = torch.get_num_threads()
-        model = xgboost.XGBClassifier(
-            objective="multi:softprob",
-            num_class=self.num_classes,  # XGBoost itself says so from three classes on
-            eval_metric="mlogloss",
-            random_state=seed,
-            n_jobs=threads,
-            **self.parameters,
-        )
-        x = splits.train.x
-        if splits.augment is not None:
-            x = splits.augment(x, torch.Generator().manual_seed(seed))
-        model.fit(x.numpy(), splits.train.y.numpy())
-        self.booster = model.get_booster()
-        seconds = perf_counter() - began
-        loss = metrics.nll(self.probabilities(splits.train.x), splits.train.y)
-        valid = self.probabilities(splits.valid.x)
-        figures = {"nll": metrics.nll(valid, splits.valid.y), "accuracy": metrics.accuracy(valid, splits.valid.y)}
-        yield EpochRecord(0, {"loss": loss}, figures, 0.0, 0.0, seconds, len(x) / seconds)
-
-    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        with extra("trees"):
-            import xgboost
-
-        probs = self.booster.predict(xgboost.DMatrix(x.numpy()))
-        probs = np.asarray(probs, dtype=np.float64)
-        return torch.from_numpy(probs / probs.sum(1, keepdims=True))
-
-    @property
-    def epoch_figures(self) -> set[str] | None:
-        return named(VALID, ("nll", "accuracy")) | named(TRAIN, ("loss",))
-
-    @property
-    def ignores(self) -> dict[str, str]:
-        return {"training": "boosted trees are fitted by options of their own", **NO_WALK}
-
-    def importance(self, num_features: int) -> Float[Tensor, " {num_features}"]:
-        """Share of each feature in the mean gain of the splits on it, over the whole training set: XGBoost's own."""
-        gain = torch.zeros(num_features, dtype=torch.float64)
-        for name, value in self.booster.get_score(importance_type="gain").items():
-            gain[int(name.removeprefix("f"))] = value
-        return gain / gain.sum().clamp_min(torch.finfo(gain.dtype).tiny)
-
-    def state(self) -> dict[str, Any]:
-        return {"booster": torch.frombuffer(bytearray(self.booster.save_raw("ubj")), dtype=torch.uint8)}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        with extra("trees"):
-            import xgboost
-
-        self.booster = xgboost.Booster(model_file=bytearray(state["booster"].numpy().tobytes()))
-
-    @property
-    def size(self) -> int:
-        return int(self.booster.trees_to_dataframe().shape[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nbsr_core.errors import InputError
@@ -30,9 +30,14 @@ def checked_labels(labels: Int[Tensor, " _"], samples: int, num_classes: int) ->
 
 
 def checked(probs: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> tuple[Float[Tensor, "N K"], Int[Tensor, " N"]]:
+    probs = checked_probs(probs)
+    return probs, checked_labels(labels, *probs.shape)
+
+
+def checked_probs(probs: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+    """A row of probabilities per sample, in float64 on the CPU."""
     if probs.ndim != 2 or not probs.is_floating_point():
         raise InputError(f"probs are {probs.dtype} of shape {tuple(probs.shape)}; expected floats [N, K]")
-    labels = checked_labels(labels, *probs.shape)
     probs = probs.detach().cpu().double()
     if not bool((probs >= 0).all()):  # false for NaN too
         raise InputError(f"probs hold {probs.min().item()}; probabilities of at least 0 expected")
@@ -41,7 +46,7 @@ def checked(probs: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> tuple[Flo
     if not bool((off <= SUM_TOLERANCE).all()):
         worst = int(off.argmax())
         raise InputError(f"probs of sample {worst} sum to {sums[worst]:.6g}; 1 ± {SUM_TOLERANCE} expected")
-    return probs, labels
+    return probs
 
 
 def checked_scores(scores: Float[Tensor, " N"], name: str) -> Float[Tensor, " N"]:
@@ -52,3 +57,23 @@ def checked_scores(scores: Float[Tensor, " N"], name: str) -> Float[Tensor, " N"
     if bool(scores.isnan().any()):
         raise InputError(f"{name} holds {int(scores.isnan().sum())} NaN; numbers expected")
     return scores.detach().cpu().double()
+
+
+def checked_scored_answers(
+    scores: Float[Tensor, " N"], correct: Bool[Tensor, " N"], name: str
+) -> tuple[Float[Tensor, " N"], Bool[Tensor, " N"]]:
+    """One score per answer, see `checked_scores`, and whether that answer is right."""
+    scores = checked_scores(scores, name)
+    if correct.shape != scores.shape or correct.dtype != torch.bool:
+        raise InputError(
+            f"correct is {correct.dtype} of shape {tuple(correct.shape)}; "
+            f"expected torch.bool of shape {tuple(scores.shape)}, like {name}"
+        )
+    return scores, correct.cpu()
+
+
+def checked_share(value: float, name: str, such_as: float) -> float:
+    """A share strictly between 0 and 1, as a plain float."""
+    if not 0 < value < 1:
+        raise InputError(f"{name} is {value}; a share between 0 and 1 expected, such as {such_as}")
+    return float(value)

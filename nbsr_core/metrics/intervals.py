@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from nbsr_core.errors import InputError
-from nbsr_core.metrics.checks import checked_scores
+from nbsr_core.metrics.checks import checked_scores, checked_share
 from nbsr_core.metrics.names import last_part
 
 _INDICES_AT_ONCE = 2**22  # bootstrap indices held in memory together: 32 MB
@@ -46,7 +46,7 @@ def bootstrap_interval(
     sizes = [len(array) for array in arrays]
     if not sizes or min(sizes) != max(sizes) or sizes[0] == 0:
         raise InputError(f"arrays have {sizes} samples; expected some, and as many in each array")
-    _check_level(level)
+    checked_share(level, "level", 0.95)
     drawn = [
         float(statistic(*(array[row.to(array.device)] for array in arrays)))
         for rows in _resampled_rows(sizes[0], resamples, seed)
@@ -60,7 +60,7 @@ def mean_interval(
 ) -> Interval:
     """Percentile bootstrap of the mean: `bootstrap_interval` with `torch.mean`, many resamples at a time."""
     values = checked_scores(values, "values")
-    _check_level(level)
+    checked_share(level, "level", 0.95)
     means = [values[rows].mean(dim=1) for rows in _resampled_rows(len(values), resamples, seed)]
     return _percentile_interval(values.mean().item(), torch.cat(means).tolist(), len(values), level)
 
@@ -74,7 +74,7 @@ def seed_interval(values: Sequence[float], level: float = 0.95) -> Interval:
     count = len(values)
     if count == 0 or not all(isfinite(value) for value in values):
         raise InputError(f"values is {list(values)}; one finite number per seed expected")
-    _check_level(level)
+    checked_share(level, "level", 0.95)
     mean = fmean(values)
     if count < LEAST_SEEDS:
         return Interval(mean, nan, nan)
@@ -103,8 +103,22 @@ def _percentile_interval(estimate: float, drawn: list[float], samples: int, leve
 # Last part of a figure's name, or what stands there before `_`: figures that lie in [0, 1] by what they are.
 SHARES = frozenset(
     {
-        *("accuracy", "accuracy_answered", "error_answered", "error", "mean_confidence", "ece", "adaptive_ece"),
-        *("auroc", "fpr95", "aurc", "coverage", "abstained", "exited", "vacuity", "success", "halts", "crashes"),
+        *("accuracy", "accuracy_answered", "error_answered", "error", "mean_confidence"),
+        *("ece", "ece_raw", "adaptive_ece"),
+        *(
+            "auroc",
+            "fpr95",
+            "aurc",
+            "augrc",
+            "coverage",
+            "abstained",
+            "exited",
+            "vacuity",
+            "success",
+            "halts",
+            "crashes",
+        ),
+        *("set_coverage", "empty_sets", "singleton_sets", "controlled_coverage", "controlled_error"),
         *("routing_agreement", "leaf_agreement", "smallest_mid_usage", "smallest_leaf_usage", "peak", "area"),
     }
 )
@@ -113,7 +127,7 @@ SHARES = frozenset(
 def is_share(figure: str) -> bool:
     """Whether a figure lies in [0, 1] by its name: `noise_draws/ece`, `ood/letters/auroc_precision`."""
     last = last_part(figure)
-    return last in SHARES or last.partition("_")[0] in ("auroc", "fpr95")
+    return last in SHARES or last.partition("_")[0] in ("auroc", "fpr95", "abstained")
 
 
 def figure_interval(figure: str, values: Sequence[float], level: float = 0.95) -> Interval:
@@ -150,8 +164,3 @@ def few_seeds(seeds: int) -> str | None:
 
 def _expit(value: float) -> float:
     return 1 / (1 + exp(-value)) if value > 0 else exp(value) / (1 + exp(value))
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise InputError(f"level is {level}; a share between 0 and 1 expected, such as 0.95")

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nbsr_core.errors import InputError
-from nbsr_core.metrics.checks import checked_scores
+from nbsr_core.metrics.checks import checked_scored_answers, checked_scores
 
 
 def auroc(in_scores: Float[Tensor, " N"], out_scores: Float[Tensor, " M"]) -> float:
@@ -31,13 +30,26 @@ def fpr95(in_scores: Float[Tensor, " N"], out_scores: Float[Tensor, " M"]) -> fl
     return (unknown >= threshold).double().mean().item()
 
 
+OF_RANKING = ("aurc", "augrc")
+
+
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """Error rate among the most confident share of the samples, for every share; `aurc` is its mean."""
+    """Error among the most confident share of the samples, for every share.
+
+    Attributes:
+        coverage: the share of the samples that is answered: 1/N, 2/N, ... 1.
+        risk: the share of the answered that is wrong.
+        generalised_risk: the share of all samples that is answered and wrong: risk times coverage.
+        aurc: mean of the risk.
+        augrc: area under the generalised risk from coverage 0, where it is 0, to 1 (Traub et al., 2024).
+    """
 
     coverage: Float[Tensor, " N"]
     risk: Float[Tensor, " N"]
+    generalised_risk: Float[Tensor, " N"]
     aurc: float
+    augrc: float
 
 
 def risk_coverage(confidence: Float[Tensor, " N"], correct: Bool[Tensor, " N"]) -> RiskCoverage:
@@ -45,17 +57,28 @@ def risk_coverage(confidence: Float[Tensor, " N"], correct: Bool[Tensor, " N"]) 
 
     Samples of equal confidence each carry their group's mean error: the expected risk if they enter in random
     order. A constant confidence hence gives a flat curve at the error rate.
+
+    AURC divides the same mistake by ever fewer answers, so a few surely wrong answers outweigh all that comes after
+    them. AUGRC counts every mistake by how long it is let through, and depends on nothing but the accuracy and on how
+    well confidence tells right from wrong: `augrc = (1 - auroc) acc (1 - acc) + (1 - acc)² / 2`, exactly.
     """
-    confidence = checked_scores(confidence, "confidence")
-    if correct.shape != confidence.shape or correct.dtype != torch.bool:
-        raise InputError(
-            f"correct is {correct.dtype} of shape {tuple(correct.shape)}; "
-            f"expected torch.bool of shape {tuple(confidence.shape)}, like confidence"
-        )
+    confidence, correct = checked_scored_answers(confidence, correct, "confidence")
     confidence, order = confidence.sort(descending=True)
-    wrong = (~correct.cpu()[order]).double()
+    wrong = (~correct[order]).double()
     _, group, size = confidence.unique_consecutive(return_inverse=True, return_counts=True)
-    mean_wrong = group.bincount(wrong) / size
+    mistakes = (group.bincount(wrong) / size)[group].cumsum(0)
     taken = torch.arange(1, len(wrong) + 1, dtype=torch.float64)
-    risk = mean_wrong[group].cumsum(0) / taken
-    return RiskCoverage(coverage=taken / len(wrong), risk=risk, aurc=risk.mean().item())
+    risk, generalised = mistakes / taken, mistakes / len(wrong)
+    return RiskCoverage(
+        coverage=taken / len(wrong),
+        risk=risk,
+        generalised_risk=generalised,
+        aurc=risk.mean().item(),
+        augrc=torch.trapezoid(torch.nn.functional.pad(generalised, (1, 0))).item() / len(wrong),
+    )
+
+
+def ranking_metrics(confidence: Float[Tensor, " N"], correct: Bool[Tensor, " N"]) -> dict[str, float]:
+    """Both areas of `risk_coverage`, by their names: `OF_RANKING`. Smaller is better."""
+    curve = risk_coverage(confidence, correct)
+    return {"aurc": curve.aurc, "augrc": curve.augrc}

@@ -84,7 +84,64 @@ class FrameMemory(nn.Module):
         return Recollection(features, oracle, state)
 
 
-class NBSRMem(nn.Module):
+class FrameJudge(nn.Module):
+    """What NBSR-Mem and its baselines share: frames and memory, and how close a frame is to those of the training.
+
+    Args:
+        frames: from frames to oracle states.
+        density: says how close a frame is to the training frames, or None.
+        judged: what the density factor looks at: all values of a `frame`, or the backbone's `features` of it.
+    """
+
+    def __init__(self, frames: FrameMemory, density: DensityFactor | None, judged: Judged) -> None:
+        super().__init__()
+        check_choice("judged", judged, Judged)
+        self.frames, self.density = frames, density
+        self.judged: Judged = judged
+
+    @property
+    def backbone(self) -> nn.Module:
+        """The part that weight decay is meant for (the paper's fourth stabiliser)."""
+        return self.frames.backbone
+
+    def closeness(
+        self, frames: Float[Tensor, "N ..."], features: Float[Tensor, "N f"] | None = None
+    ) -> Float[Tensor, " N"] | None:
+        """How close each frame is, in (0, 1]; None where there is no density factor (yet).
+
+        `features` are what the backbone made of the frames, if that is known already.
+        """
+        if self.density is None or not self.density.fitted:
+            return None
+        if self.judged == "frame":
+            features = frames.flatten(1)
+        elif features is None:
+            features = self.backbone(frames)
+        factor: Tensor = self.density(features.detach())
+        return factor
+
+    @torch.no_grad()
+    def fit_density(
+        self,
+        frames: Float[Tensor, "N ..."],
+        y: Int[Tensor, " N"],
+        fresh: Float[Tensor, "M ..."] | None = None,
+    ) -> None:
+        """Learn where training frames lie; `fresh` ones, not trained on, say how far new frames do."""
+        if self.density is None:
+            raise InputError(
+                f"this model has no density factor: give {type(self).__name__}(density=DensityFactor(...))"
+            )
+
+        def place(shown: Tensor) -> Tensor:
+            if self.judged == "frame":
+                return shown.flatten(1)
+            return torch.cat([self.backbone(part) for part in shown.split(FIT_CHUNK)])
+
+        self.density.fit(place(frames), y, fresh=None if fresh is None else place(fresh))
+
+
+class NBSRMem(FrameJudge):
     """Neural Bayesian Sequential Routing with memory: a walk for every step of an episode.
 
     `model(x)` walks all steps of all episodes at once, differentiably through time, and returns one `BeliefTrace` whose
@@ -115,19 +172,12 @@ class NBSRMem(nn.Module):
     def __init__(
         self, frames: FrameMemory, walk: NBSR, density: DensityFactor | None = None, judged: Judged = "frame"
     ) -> None:
-        super().__init__()
-        check_choice("judged", judged, Judged)
+        super().__init__(frames, density, judged)
         if walk.oracle_dim != frames.oracle_dim:
             raise InputError(f"the walk needs oracle_dim {frames.oracle_dim} like the memory, got {walk.oracle_dim}")
         if walk.density is not None:
             raise InputError("give the density factor to NBSRMem, which judges frames, not to its walk")
-        self.frames, self.walk, self.density = frames, walk, density
-        self.judged: Judged = judged
-
-    @property
-    def backbone(self) -> nn.Module:
-        """The part that weight decay is meant for (the paper's fourth stabiliser)."""
-        return self.frames.backbone
+        self.walk = walk
 
     def set_temperature(self, tau: float) -> None:
         """Temperature of the Gumbel-softmax from now on."""
@@ -137,7 +187,7 @@ class NBSRMem(nn.Module):
         """Walk every step (only those `seen`) to full depth."""
         known: Recollection = self.frames(x, seen)
         chosen = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if seen is None else seen
-        closeness = self._closeness(x[chosen], known.features[chosen])
+        closeness = self.closeness(x[chosen], known.features[chosen])
         trace: BeliefTrace = self.walk(known.oracle[chosen], closeness=closeness)
         return trace
 
@@ -152,47 +202,34 @@ class NBSRMem(nn.Module):
     ) -> tuple[Prediction, State | None]:
         """Decide one step of B episodes: what to do, at what depth, whether to halt; and the memory for the next."""
         known: Recollection = self.frames(frames.unsqueeze(1), None, state)
-        closeness = self._closeness(frames, known.features[:, 0])
+        closeness = self.closeness(frames, known.features[:, 0])
         decided = self.walk.predict(known.oracle[:, 0], eta=eta, max_vacuity=max_vacuity, closeness=closeness)
         return decided, known.state
 
-    def _closeness(self, frames: Float[Tensor, "N ..."], features: Float[Tensor, "N f"]) -> Float[Tensor, " N"] | None:
-        """Factor on the evidence of each step; None where there is no density factor (yet)."""
-        if self.density is None or not self.density.fitted:
-            return None
-        factor: Tensor = self.density((frames.flatten(1) if self.judged == "frame" else features).detach())
-        return factor
 
-    @torch.no_grad()
-    def fit_density(
-        self,
-        frames: Float[Tensor, "N ..."],
-        y: Int[Tensor, " N"],
-        fresh: Float[Tensor, "M ..."] | None = None,
+@dataclass(frozen=True, eq=False)
+class ClassifiedStep:
+    """What a classifier says of one step of N episodes.
+
+    Attributes:
+        closeness: of the frames to those of the training; None without a density factor.
+    """
+
+    probs: Float[Tensor, "N K"]
+    closeness: Float[Tensor, " N"] | None
+
+
+class MemoryClassifier(FrameJudge):
+    """The baseline: the same frames and memory with a linear softmax on top (CNN-GRU; CNN without memory).
+
+    A density factor changes nothing of what it says, since there is no evidence to scale; it says how close frames are.
+    """
+
+    def __init__(
+        self, frames: FrameMemory, num_classes: int, density: DensityFactor | None = None, judged: Judged = "frame"
     ) -> None:
-        """Learn where training frames lie; `fresh` ones, not trained on, say how far new frames do."""
-        if self.density is None:
-            raise InputError("this model has no density factor: give NBSRMem(density=DensityFactor(...))")
-
-        def place(shown: Tensor) -> Tensor:
-            if self.judged == "frame":
-                return shown.flatten(1)
-            return torch.cat([self.backbone(part) for part in shown.split(FIT_CHUNK)])
-
-        self.density.fit(place(frames), y, fresh=None if fresh is None else place(fresh))
-
-
-class MemoryClassifier(nn.Module):
-    """The baseline: the same frames and memory with a linear softmax on top (CNN-GRU; CNN without memory)."""
-
-    def __init__(self, frames: FrameMemory, num_classes: int) -> None:
-        super().__init__()
-        self.frames = frames
+        super().__init__(frames, density, judged)
         self.head = nn.Linear(frames.oracle_dim, num_classes)
-
-    @property
-    def backbone(self) -> nn.Module:
-        return self.frames.backbone
 
     def forward(self, x: Float[Tensor, "B T ..."], seen: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "N K"]:
         """Logits of every step (only those `seen`), those of an episode side by side."""
@@ -201,7 +238,8 @@ class MemoryClassifier(nn.Module):
         return logits
 
     @torch.inference_mode()
-    def step(self, frames: Float[Tensor, "B ..."], state: State | None) -> tuple[Float[Tensor, "B K"], State | None]:
-        """Probabilities of one step, and the memory for the next."""
+    def step(self, frames: Float[Tensor, "B ..."], state: State | None) -> tuple[ClassifiedStep, State | None]:
+        """What it says of one step, and the memory for the next."""
         known: Recollection = self.frames(frames.unsqueeze(1), None, state)
-        return self.head(known.oracle[:, 0]).softmax(-1), known.state
+        probs = self.head(known.oracle[:, 0]).softmax(-1)
+        return ClassifiedStep(probs, self.closeness(frames, known.features[:, 0])), known.state

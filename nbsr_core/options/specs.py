@@ -24,11 +24,14 @@ Family = Literal["nbsr", "baseline"]
 Activation = Literal["softplus", "sigmoid", "exp"]
 # Much smaller evidence would round to zero in float32, and zero is not positive.
 SMALLEST_EVIDENCE = 1e-20
+LARGEST_EXPONENT = -math.log(SMALLEST_EVIDENCE)
 DEFAULT_EXP_BOUND = math.exp(15.0)
 LARGEST_BOUND = 1e30  # float32 ends at 3e38, and beliefs are sums
 BeliefInput = Literal["alpha", "log", "mean", "none"]
 RoutingMode = Literal["gumbel", "softmax", "argmax"]
 Estimator = Literal["sparse", "counterfactual"]
+DetectorName = Literal["confidence", "energy", "mahalanobis", "knn", "vim"]
+DETECTORS: tuple[DetectorName, ...] = get_args(DetectorName)
 EvidenceKind = Literal["absolute", "relative"]
 
 SMALLEST_TEMPERATURE = 1e-6  # colder, and the softmax of logits / tau has no gradient that float32 can hold
@@ -197,8 +200,16 @@ class EvaluationOptions:
         max_nll_loss: what it may cost in nats instead, where accuracy says little (language); None goes by accuracy.
         etas: thresholds of the frontier; None takes all that make a difference.
         max_vacuity: abstain above it; None chooses it on the validation split (`nbsr_core.evaluation.abstention`), 1
-            never abstains.
+            never abstains. Models that know no vacuity go by confidence, with a threshold chosen on the validation
+            split, unless it is 1.
         audits: walks of test samples to keep.
+        calibrate: fit temperatures on the validation split, one per depth of a walk, one for a model that does not
+            walk; figures before calibration stand beside those after it (`ece_raw`).
+        detectors: of the unknown, judged where there are unknown samples, the same for every model with features: the
+            largest probability (`confidence`), `energy`, `mahalanobis`, `knn`, `vim`.
+        set_level: how often conformal sets of classes shall hold the true one.
+        max_error: the largest error among the answered that a model guarantees by withholding others, as a share ...
+        max_error_chance: ... and the chance, over the draw of the validation samples, that it does not hold.
         prune: also judge a copy without the nodes that fewer than this share of the validation samples visit
             (`pruned/...`); None judges none.
     """
@@ -216,9 +227,19 @@ class EvaluationOptions:
     etas: tuple[float, ...] | None = None
     max_vacuity: float | None = None
     audits: int = 20
+    calibrate: bool = True
+    detectors: tuple[DetectorName, ...] = DETECTORS
+    set_level: float = 0.9
+    max_error: float = 0.05
+    max_error_chance: float = 0.1
     prune: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("set_level", "max_error", "max_error_chance"):
+            if not 0 < getattr(self, name) < 1:
+                raise InputError(f"{name} must lie between 0 and 1, got {getattr(self, name)!r}")
+        for name in self.detectors:
+            check_choice("detectors", name, DetectorName)
         if not 0 <= self.max_accuracy_loss < 1:
             raise InputError(f"max_accuracy_loss must lie in [0, 1), got {self.max_accuracy_loss!r}")
         if self.max_nll_loss is not None and not 0 <= self.max_nll_loss < math.inf:

@@ -137,10 +137,16 @@ class BeliefTrace:
         """Children of each node, padded with -1."""
         return torch.tensor(self.graph.child_table, device=self.prior.device)
 
+    def raw_probabilities(self, depth: int | Int[Tensor, " B"] = -1) -> Float[Tensor, "B K"]:
+        """Expected marginals as the evidence gives them, before any calibration; at one depth, or at each row's own."""
+        if isinstance(depth, int):
+            return _mean(self.beliefs[depth])
+        rows = torch.arange(len(self), device=depth.device)
+        return _mean(torch.stack(self.beliefs)[depth, rows])
+
     def probabilities(self, depth: int = -1) -> Float[Tensor, "B K"]:
         """Expected marginals at one depth, the last by default."""
-        alpha = self.belief(range(self.depth + 1)[depth])
-        return alpha / alpha.sum(-1, keepdim=True)
+        return _mean(self.belief(range(self.depth + 1)[depth]))
 
     def exit_depth(self, eta: float | None) -> Int[Tensor, " B"]:
         """First depth >= 1 whose doubt is below eta, or the end of the walk.
@@ -257,3 +263,7 @@ class BeliefTrace:
             )
         beliefs = tuple(torch.cat([trace.beliefs[t] for trace in traces]) for t in range(first.depth + 1))
         return replace(first, beliefs=beliefs, steps=tuple(steps), density=joined([t.density for t in traces]))
+
+
+def _mean(alpha: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    return alpha / alpha.sum(-1, keepdim=True)

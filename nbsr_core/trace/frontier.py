@@ -21,7 +21,7 @@ from nbsr_core.metrics import checked_labels
 from nbsr_core.trace.exits import check_eta
 
 if TYPE_CHECKING:
-    from nbsr_core.trace.belief_trace import BeliefTrace
+    from nbsr_core.trace.by_depth import ByDepth
 
 # More thresholds than this are thinned to quantiles: a picture does not show more, and work grows with their number.
 MOST_THRESHOLDS = 512
@@ -100,9 +100,10 @@ class Frontier:
         return int(allowed[figure[allowed].argmin()])
 
     @staticmethod
-    def of(trace: BeliefTrace, y: Int[Tensor, " B"], etas: Sequence[float] | None) -> Frontier:
-        """Evaluate a trace at the given thresholds, or at all that make a difference."""
-        y = checked_labels(y, len(trace), trace.prior.shape[0])
+    def of(trace: ByDepth, y: Int[Tensor, " B"], etas: Sequence[float] | None) -> Frontier:
+        """Evaluate a trace, or any other answers by depth, at the given thresholds or at all that make a difference."""
+        beliefs = [trace.belief(t).detach() for t in range(1, trace.depth + 1)]
+        y = checked_labels(y, len(trace), beliefs[0].shape[-1])
         doubt = trace.doubt[1:].detach()
         if etas is None:
             thresholds = deciding_thresholds(doubt)
@@ -113,7 +114,6 @@ class Frontier:
             if not known:
                 raise InputError("etas must name at least one threshold, got none")
             thresholds = torch.tensor([-math.inf if eta is None else eta for eta in known], dtype=torch.float64)
-        beliefs = [trace.belief(t).detach() for t in range(1, trace.depth + 1)]
         correct = torch.stack([alpha.argmax(-1) == y for alpha in beliefs])
         truth = y.unsqueeze(1)
         surprise = torch.stack([(a.sum(-1).log() - a.gather(1, truth).squeeze(1).log()).double() for a in beliefs])

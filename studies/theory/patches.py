@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nbsr_core.domains.domain import Domain, ModelKind, Signature
+from nbsr_core.domains.references import TABULAR_REFERENCES
 from nbsr_core.domains.tabular import MLP, NbsrOptions, build_nbsr
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
@@ -88,7 +89,7 @@ class Patches(Domain):
 
     name = "patches"
     data = PatchesData
-    models: ClassVar = {"nbsr": ModelKind("nbsr", NbsrOptions, _build), "mlp": MLP}
+    models: ClassVar = {"nbsr": ModelKind("nbsr", NbsrOptions, _build), "mlp": MLP, **TABULAR_REFERENCES}
     shown = ("accuracy", "nll", "ece", "mean_depth")
     ceiling = "the posterior itself, which is known"
 

@@ -80,7 +80,7 @@ def said(action):
 from nbsr_core.domains.navigation.drawing import animation
 from nbsr_core.domains.vision.backbones import BackboneOptions
 from nbsr_core.domains.vision.images import png
-from nbsr_core.learning.learners import BoostedTrees
+from nbsr_core.learning.references.boosted_trees import BoostedTrees
 picture = torch.zeros(3, 8, 8, dtype=torch.uint8)
 print(json.dumps({
     "cannot": cannot,

@@ -6,6 +6,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -83,7 +84,6 @@ SMALL = {
         "experts": ({"hidden": (), "activation": "sigmoid", "bound": 5.0}, {"hidden": (8,)}),
         "density": {"enabled": True},
         "objective": {"every_depth": 0.5, "concept": 0.1},
-        "calibrate": True,
     },
     "mlp": {"hidden": (16,)},
     "xgboost": {"n_estimators": 5},
@@ -118,7 +118,8 @@ def train(trial: Trial) -> tuple[Learner, Splits, TrialResult]:
     kind = domain.models[trial.kind]
     learner = kind.build(from_plain(kind.options, trial.options), Signature(splits.class_names, splits.feature_names))
     records = list(learner.train(splits, from_plain(TrainingConfig, trial.training), trial.seed, Execution()))
-    evaluation = domain.evaluate(learner, splits, from_plain(EvaluationOptions, trial.evaluation))
+    state = deepcopy(learner.state())  # as it was learned; what is fitted after that is in the result
+    evaluation = domain.judge(learner, splits, from_plain(EvaluationOptions, trial.evaluation))
     result = TrialResult(
         key=trial.key,
         status="finished",
@@ -137,7 +138,7 @@ def train(trial: Trial) -> tuple[Learner, Splits, TrialResult]:
         },
         environment={"python": "3.11", "torch": torch.__version__, "device": "cpu", "commit": "abc"},
         weights=trial.weights_key,
-        state=learner.state(),
+        state=state,
     )
     return learner, splits, result
 

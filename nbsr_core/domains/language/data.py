@@ -7,7 +7,9 @@ chosen on them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Literal
 
 import torch
@@ -19,12 +21,13 @@ from nbsr_core.domains.language import grammar, text
 from nbsr_core.domains.language.grammar import BOS, PAD, UNK
 from nbsr_core.errors import InputError
 from nbsr_core.files import path_except
-from nbsr_core.graph.decision_graph import DecisionGraph
+from nbsr_core.graph.decision_graph import ROOT, DecisionGraph
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.options.conditions import counts_when
 from nbsr_core.options.specs import check_choice
 
 Source = Literal["grammar", "embedded", "file"]
+Routers = Literal["every", "root"]
 
 OF_GRAMMAR = counts_when("source is grammar", lambda data: data.source == "grammar")
 OF_TEXT = counts_when("source is embedded or file", lambda data: data.source != "grammar")
@@ -110,19 +113,32 @@ def load(data: LanguageData, seed: int) -> LanguageSplits:
     )
 
 
-def routing_graph(signature: Signature, bands: int) -> DecisionGraph:
+def routing_graph(signature: Signature, bands: int, routers: Routers = "every") -> DecisionGraph:
     """The paper's taxonomy for the grammar; for real text, bands of word frequency, two by two."""
     if tuple(signature.class_names) == grammar.VOCABULARY:
-        return DecisionGraph.taxonomy(grammar.taxonomy())
+        return with_routers(grammar.taxonomy(), routers)
     cut = text.frequency_bands(signature.class_names, bands)
     names = [f"Band {index + 1}" for index in range(bands)]
     half = (bands + 1) // 2
-    return DecisionGraph.taxonomy(
-        {
-            "Frequent": dict(zip(names[:half], cut[:half], strict=True)),
-            "Rare": dict(zip(names[half:], cut[half:], strict=True)),
-        }
-    )
+    taxonomy = {
+        "Frequent": dict(zip(names[:half], cut[:half], strict=True)),
+        "Rare": dict(zip(names[half:], cut[half:], strict=True)),
+    }
+    return with_routers(taxonomy, routers)
+
+
+def with_routers(taxonomy: Mapping[str, Mapping[str, Sequence[str]]], routers: Routers) -> DecisionGraph:
+    """Two levels of experts as a graph in which `every` inner node has a router, or the `root` alone.
+
+    The paper's appendix lists one router, and its trace of a prompt has evidence of both leaves below the chosen mid.
+    So with one router all leaves of a mid are asked, one after another along a single path, and their evidence adds up.
+    Each of them is then passed by the walks of all classes of its mid.
+    """
+    if routers == "every":
+        return DecisionGraph.taxonomy(taxonomy)
+    edges = [edge for mid, leaves in taxonomy.items() for edge in pairwise([ROOT, mid, *leaves])]
+    classes = {list(leaves)[-1]: list(chain(*leaves.values())) for leaves in taxonomy.values()}
+    return DecisionGraph.from_edges(edges, classes=classes)
 
 
 def beginnings(x: Int[Tensor, "N T"], generator: torch.Generator) -> Int[Tensor, "N T"]:

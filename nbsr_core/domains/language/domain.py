@@ -1,4 +1,4 @@
-"""The language domain as studies see it: sentences or real text, three heads on one transformer, explanations."""
+"""The language domain as studies see it: sentences or real text, heads on one transformer, explanations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nbsr_core.domains.language.judging import (
     depth_by_token,
     language_figures,
 )
-from nbsr_core.domains.language.models import MOE, NBSR_KIND, STANDARD
+from nbsr_core.domains.language.models import ENSEMBLE, EVIDENTIAL, MOE, NBSR_KIND, STANDARD
 from nbsr_core.domains.language.service import NextWord
 from nbsr_core.domains.service import Service
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, classification_figures
@@ -29,10 +29,17 @@ class Language(Domain):
 
     name = "language"
     data = LanguageData
-    models: ClassVar = {"nbsr": NBSR_KIND, "standard": STANDARD, "moe": MOE}
+    models: ClassVar = {
+        "nbsr": NBSR_KIND,
+        "standard": STANDARD,
+        "moe": MOE,
+        "evidential": EVIDENTIAL,
+        "ensemble": ENSEMBLE,
+    }
     shown: ClassVar = (
         "perplexity",
         "ece",
+        "ece_raw",
         "mean_depth",
         "unk/abstained",
         "scrambled/abstained",
@@ -52,7 +59,7 @@ class Language(Domain):
         add_bound(evaluation, learner, splits)
         add_perplexities(evaluation)
         if isinstance(splits, LanguageSplits):
-            add_abstentions(evaluation, learner, splits)
+            add_abstentions(evaluation, learner, splits, options)
         if isinstance(learner, NbsrLearner):
             evaluation.tables["depth_by_token"] = depth_by_token(learner, splits, evaluation.metrics.get(names.ETA))
         return evaluation

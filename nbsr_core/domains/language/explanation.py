@@ -74,9 +74,8 @@ def _walk(learner: NbsrLearner, splits: Splits, tokens: list[int]) -> dict[str, 
         h = model.oracle(x.to(model.prior.device))[-1:]
         leaves = {
             model.graph.nodes[level.start + place].name: float(evidence.sum() * density[last])
-            for index, level in enumerate(model.graph.levels[1:])
+            for index, level in enumerate(model.graph.levels[2:], start=1)
             for place, evidence in enumerate(model.experts[index].every_expert(h)[0])
-            if not model.graph.nodes[level.start + place].children
         }
     trail = trace.audit(last)
     vacuity = trail.steps[-1].vacuity

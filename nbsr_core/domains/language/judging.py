@@ -11,31 +11,38 @@ from torch import Tensor
 
 from nbsr_core import metrics
 from nbsr_core.domains.language import grammar
+from nbsr_core.domains.language.counts import WordCounts
 from nbsr_core.domains.language.data import LanguageData, LanguageSplits
 from nbsr_core.domains.language.grammar import PAD
-from nbsr_core.evaluation.abstention import NEVER
+from nbsr_core.evaluation.abstention import MAX_DOUBT, NEVER, threshold
+from nbsr_core.evaluation.detectors import Seen, detectors_of, fit_detectors, look
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.evaluation.walk_tables import Row
-from nbsr_core.learning.learners import Learner, NbsrLearner
-from nbsr_core.learning.splits import Splits
+from nbsr_core.learning.learners import Inside, Learner, NbsrLearner
+from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.metrics import names
+from nbsr_core.metrics.names import VALID
 
 OF_CEILING = ("accuracy", "ece", "nll")
+KNOWN, COUNTS = "known", "counts"
+
+# Most logits of training tokens that detectors are fitted on (256 MB): all of the grammar's, a part of a real text's.
+MOST_LOGITS = 2**26
 
 
 def language_figures(data: LanguageData, known: set[str], learner: Learner, options: EvaluationOptions) -> set[str]:
     """The figures of a classification, and all that is added to them here."""
-    found, prompts = set(known), ["known", "scrambled"]
+    found, unknown = set(known), ["scrambled"]
     if data.source == "grammar":
         found |= names.named(names.place(of_ceiling=True), OF_CEILING) | {"bound/perplexity"}
-        prompts.append("unk")
+        unknown.append("unk")
     found |= {_perplexity_of(name) for name in found if names.last_part(name) == "nll"}
-    if not isinstance(learner, NbsrLearner):
-        return found | {f"{name}/abstained" for name in prompts}
-    if options.max_vacuity == NEVER:
-        return found
-    found |= {f"{name}/auroc" for name in prompts if name != "known"}
-    return found.union(*(names.named(name, ("abstained", "vacuity")) for name in prompts))
+    prompts = [KNOWN, *unknown]
+    doubts = ["", *(f"_{detector}" for detector in (*detectors_of(learner, options.detectors), COUNTS))]
+    found |= {f"{name}/auroc{doubt}" for name in unknown for doubt in doubts}
+    if options.max_vacuity != NEVER:
+        found |= {f"{name}/abstained{doubt}" for name in prompts for doubt in doubts}
+    return found | {f"{name}/vacuity" for name in prompts if isinstance(learner, NbsrLearner)}
 
 
 def add_perplexities(evaluation: Evaluation) -> None:
@@ -61,21 +68,75 @@ def add_bound(evaluation: Evaluation, learner: Learner, splits: Splits) -> None:
     evaluation.metrics["bound/perplexity"] = grammar.bound()
 
 
-def add_abstentions(evaluation: Evaluation, learner: Learner, splits: LanguageSplits) -> None:
-    """How often a model would rather not go on from known and unknown prompts; a softmax always does.
+def add_abstentions(
+    evaluation: Evaluation, learner: Learner, splits: LanguageSplits, options: EvaluationOptions
+) -> None:
+    """How often a model would rather not go on from known and unknown prompts, and how well it tells them apart.
 
-    The threshold is that of the evaluation. AUROC says how well vacuity tells unknown prompts from known ones.
+    By its own doubt (`abstained`, `auroc`), which is vacuity or else `1 - confidence`, with the threshold of the
+    evaluation; and by every detector (`abstained_knn`, `auroc_knn`, ...), whose threshold follows from all tokens of
+    the validation sentences by the same rule. A table of word counts, `counts`, stands beside them: it knows no model,
+    so its figures are the same for every model.
     """
-    vacuities: dict[str, Float[Tensor, " N"]] = {}
-    for name, prompts in splits.prompts.items():
-        if not isinstance(learner, NbsrLearner):
-            evaluation.metrics[f"{name}/abstained"] = 0.0
-        elif (limit := evaluation.metrics.get(names.test("max_vacuity"))) is not None:
-            vacuity = vacuities[name] = vacuity_after(learner, prompts)
-            evaluation.metrics[f"{name}/abstained"] = float((vacuity > limit).double().mean())
-            evaluation.metrics[f"{name}/vacuity"] = float(vacuity.double().mean())
-    for name in vacuities.keys() - {"known"} if "known" in vacuities else ():
-        evaluation.metrics[f"{name}/auroc"] = metrics.auroc(-vacuities["known"].double(), -vacuities[name].double())
+    doubts, limit = _own_doubts(evaluation, learner, splits.prompts)
+    _add_doubts(evaluation, "", doubts, limit)
+    scores = _detector_scores(learner, splits, options)
+    for detector, by_set in scores.items():
+        limit = None if options.max_vacuity == NEVER else threshold(-by_set[VALID])
+        doubts = {name: -by_set[name] for name in splits.prompts}
+        _add_doubts(evaluation, f"_{detector}", doubts, limit)
+
+
+Doubts = dict[str, Float[Tensor, " N"]]
+"""About the token after each prompt of a set."""
+
+
+def _own_doubts(
+    evaluation: Evaluation, learner: Learner, prompts: dict[str, Int[Tensor, "N T"]]
+) -> tuple[Doubts, float | None]:
+    """What the model itself goes by when it abstains, and above which doubt it does; None for never."""
+    if isinstance(learner, NbsrLearner):
+        doubts = {name: vacuity_after(learner, x) for name, x in prompts.items()}
+        evaluation.metrics |= {f"{name}/vacuity": float(doubt.double().mean()) for name, doubt in doubts.items()}
+        return doubts, evaluation.metrics.get(names.test("max_vacuity"))
+    doubts = {name: 1 - learner.probabilities(x).max(-1).values[last_rows(x)] for name, x in prompts.items()}
+    return doubts, evaluation.metrics.get(names.test(MAX_DOUBT))
+
+
+def _add_doubts(evaluation: Evaluation, suffix: str, doubts: Doubts, limit: float | None) -> None:
+    for name, doubt in doubts.items():
+        if limit is not None:
+            evaluation.metrics[f"{name}/abstained{suffix}"] = float((doubt > limit).double().mean())
+        if name != KNOWN and KNOWN in doubts:
+            evaluation.metrics[f"{name}/auroc{suffix}"] = metrics.auroc(-doubts[KNOWN].double(), -doubt.double())
+
+
+def _detector_scores(
+    learner: Learner, splits: LanguageSplits, options: EvaluationOptions
+) -> dict[str, dict[str, Float[Tensor, " rows"]]]:
+    """By detector and set: for every token of the validation sentences, for the last one of each prompt."""
+    counts = WordCounts(splits.train.x, splits.num_classes)
+    detectors = fit_detectors(learner, _in_part(splits), options.detectors)
+    scores: dict[str, dict[str, Tensor]] = {name: {} for name in (*detectors, COUNTS)}
+    for name, x in {VALID: splits.valid.x, **splits.prompts}.items():
+        rows = last_rows(x) if name in splits.prompts else torch.arange(int((x != PAD).sum()))
+        seen = _rows_of(look(learner, x), rows)  # dropped before the next set: over many words it is large
+        for detector, score in detectors.items():
+            scores[detector][name] = score(seen)
+        scores[COUNTS][name] = counts.score(x)[rows]
+    return scores
+
+
+def _rows_of(seen: Seen, rows: Int[Tensor, " n"]) -> Seen:
+    inside = seen.inside
+    return Seen(seen.probs[rows], None if inside is None else Inside(inside.features[rows], inside.logits[rows]))
+
+
+def _in_part(splits: LanguageSplits) -> LanguageSplits:
+    """With no more training sentences, evenly spaced, than detectors can hold the logits of."""
+    train = splits.train
+    step = math.ceil(train.x.numel() * splits.num_classes / MOST_LOGITS)
+    return replace(splits, train=Split(train.x[::step], train.y[::step])) if step > 1 else splits
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The models that read through the shared transformer: one softmax, a mixture of experts, and NBSR.
+"""The models that read through the shared transformer: one softmax, standard references, mixture of experts, NBSR.
 
 All see tokens as flattened rows [rows, d]; their labels are the tokens that are not padding, in the same order.
 """
@@ -13,19 +13,23 @@ from torch import Tensor, nn
 
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.language import grammar
-from nbsr_core.domains.language.data import routing_graph
+from nbsr_core.domains.language.data import Routers, routing_graph, with_routers
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.reading import TokenNBSR
 from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions
+from nbsr_core.domains.references import EvidentialTerms, Members
 from nbsr_core.domains.tabular import WalkOptions, class_owners
 from nbsr_core.errors import InputError
-from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.kernels import Layout, StackedLinear
 from nbsr_core.learning.learners import Classifier, NbsrLearner
+from nbsr_core.learning.references.ensemble import Ensemble
+from nbsr_core.learning.references.evidential import EvidentialClassifier
+from nbsr_core.learning.references.flat import flat_network
 from nbsr_core.learning.splits import Splits
 from nbsr_core.model.network import evaluating
 from nbsr_core.model.routers import RouterSpec
 from nbsr_core.options.conditions import counts_when
+from nbsr_core.options.specs import check_choice
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,22 @@ class StandardOptions:
     """The monolithic baseline: one linear map to the vocabulary."""
 
     transformer: TransformerOptions = field(default_factory=TransformerOptions)
+
+
+@dataclass(frozen=True)
+class EvidentialOptions(EvidentialTerms, StandardOptions):
+    """The monolithic baseline as an evidential network (Sensoy et al., 2018): a Dirichlet belief in one step."""
+
+    def __post_init__(self) -> None:
+        self.check_terms()
+
+
+@dataclass(frozen=True)
+class EnsembleOptions(Members, StandardOptions):
+    """A deep ensemble of the monolithic baseline (Lakshminarayanan et al., 2017), transformers and all."""
+
+    def __post_init__(self) -> None:
+        self.check_members()
 
 
 @dataclass(frozen=True)
@@ -60,6 +80,8 @@ class NbsrOptions(WalkOptions):
 
     Attributes:
         bands: of real text, bands of word frequency that the graph's leaves stand for.
+        routers: `every` inner node of the graph has a router, or the `root` alone, as in the paper's appendix: all
+            leaves below the chosen mid are then asked, one after another, which makes a walk as many steps deeper.
     """
 
     router: RouterSpec = field(default_factory=lambda: RouterSpec(hidden=(32,)))
@@ -67,8 +89,12 @@ class NbsrOptions(WalkOptions):
     bands: int = field(
         default=4, metadata=counts_when("graph.shape is taxonomy", lambda walk: walk.graph.shape == "taxonomy")
     )
+    routers: Routers = field(
+        default="every", metadata=counts_when("graph.shape is taxonomy", lambda walk: walk.graph.shape == "taxonomy")
+    )
 
     def __post_init__(self) -> None:
+        check_choice("routers", self.routers, Routers)
         if not 4 <= self.bands <= 16:
             raise InputError(f"bands must lie in 4..16, got {self.bands}")
 
@@ -84,6 +110,14 @@ class TokenClassifier(TokenLabels, Classifier):
     """Standard and MoE."""
 
 
+class TokenEvidential(TokenLabels, EvidentialClassifier):
+    """An evidential network over tokens."""
+
+
+class TokenEnsemble(TokenLabels, Ensemble):
+    """A deep ensemble over tokens."""
+
+
 class TokenNbsr(TokenLabels, NbsrLearner):
     """NBSR over tokens."""
 
@@ -96,7 +130,7 @@ class TokenNbsr(TokenLabels, NbsrLearner):
 
     @property
     def ignores(self) -> dict[str, str]:
-        of_grammar = DecisionGraph.taxonomy(grammar.taxonomy())
+        of_grammar = with_routers(grammar.taxonomy(), "every")
         by_grammar = {node.name for node in of_grammar.nodes} <= {node.name for node in self.model.graph.nodes}
         bands = {"bands": "the grammar has a taxonomy of its own"} if by_grammar else {}
         return super().ignores | bands
@@ -123,15 +157,26 @@ class Top1Head(nn.Module):
 
 
 def _with_backbone(options: TransformerOptions, signature: Signature, head: nn.Module) -> TokenClassifier:
-    network = nn.Sequential()
-    network.add_module("backbone", CausalTransformer(signature.num_classes, signature.num_features, options))
-    network.add_module("head", head)
-    return TokenClassifier(network)
+    transformer = CausalTransformer(signature.num_classes, signature.num_features, options)
+    return TokenClassifier(flat_network(transformer, head))
 
 
 def build_standard(options: StandardOptions, signature: Signature) -> TokenClassifier:
     head = nn.Linear(options.transformer.dim, signature.num_classes)
     return _with_backbone(options.transformer, signature, head)
+
+
+def _parts(options: StandardOptions, signature: Signature) -> tuple[nn.Module, nn.Module]:
+    transformer = CausalTransformer(signature.num_classes, signature.num_features, options.transformer)
+    return transformer, nn.Linear(options.transformer.dim, signature.num_classes)
+
+
+def build_evidential(options: EvidentialOptions, signature: Signature) -> TokenEvidential:
+    return TokenEvidential(flat_network(*_parts(options, signature)), options.penalty, options.anneal_epochs)
+
+
+def build_ensemble(options: EnsembleOptions, signature: Signature) -> TokenEnsemble:
+    return TokenEnsemble(_parts(options, signature) for _ in range(options.members))
 
 
 def build_moe(options: MoeOptions, signature: Signature) -> TokenClassifier:
@@ -141,7 +186,8 @@ def build_moe(options: MoeOptions, signature: Signature) -> TokenClassifier:
 
 def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
     """NBSR on the grammar's taxonomy, on bands of word frequency, or on a regular graph."""
-    graph, dim = options.graph.build(routing_graph(signature, options.bands)), options.transformer.dim
+    graph = options.graph.build(routing_graph(signature, options.bands, options.routers))
+    dim = options.transformer.dim
     model = TokenNBSR(
         CausalTransformer(signature.num_classes, signature.num_features, options.transformer),
         graph,
@@ -150,9 +196,11 @@ def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
         density=options.density.build(dim),
         **options.of_walk,
     )
-    return TokenNbsr(model, options.objective, class_owners(graph, options, signature), options.calibrate)
+    return TokenNbsr(model, options.objective, class_owners(graph, options, signature))
 
 
 STANDARD = ModelKind("baseline", StandardOptions, build_standard)
 MOE = ModelKind("baseline", MoeOptions, build_moe)
+EVIDENTIAL = ModelKind("baseline", EvidentialOptions, build_evidential)
+ENSEMBLE = ModelKind("baseline", EnsembleOptions, build_ensemble)
 NBSR_KIND = ModelKind("nbsr", NbsrOptions, build_nbsr)

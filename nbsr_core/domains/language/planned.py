@@ -23,11 +23,10 @@ from torch import Tensor
 
 from nbsr_core.belief.entropy_tests import below
 from nbsr_core.kernels import StackedLinear, activate
-from nbsr_core.kernels.activations import LARGEST_EXPONENT
 from nbsr_core.model.experts import ExpertBank
 from nbsr_core.model.network import NBSR
 from nbsr_core.model.routers import LevelRouters
-from nbsr_core.options.specs import DEFAULT_EXP_BOUND, ExpertSpec
+from nbsr_core.options.specs import DEFAULT_EXP_BOUND, LARGEST_EXPONENT, ExpertSpec
 from nbsr_core.trace.exits import Prediction
 
 Places = NDArray[np.int64]

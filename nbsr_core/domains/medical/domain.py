@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nbsr_core.domains.domain import Domain, ModelKind, Preview, Signature
 from nbsr_core.domains.medical.options import MedicalData
+from nbsr_core.domains.references import TABULAR_REFERENCES
 from nbsr_core.domains.tabular import MLP, XGBOOST, NbsrOptions, build_nbsr
 from nbsr_core.metrics import names
 from nbsr_core.options.specs import EvaluationOptions
@@ -32,10 +33,16 @@ class Medical(Domain):
 
     name = "medical"
     data = MedicalData
-    models: ClassVar = {"nbsr": ModelKind("nbsr", NbsrOptions, _build), "mlp": MLP, "xgboost": XGBOOST}
+    models: ClassVar = {
+        "nbsr": ModelKind("nbsr", NbsrOptions, _build),
+        "mlp": MLP,
+        "xgboost": XGBOOST,
+        **TABULAR_REFERENCES,
+    }
     shown: ClassVar = (
         "accuracy",
         "ece",
+        "ece_raw",
         "noise_draws/accuracy",
         "noise_draws/ece",
         "mean_depth",

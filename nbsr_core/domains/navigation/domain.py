@@ -36,7 +36,7 @@ class Navigation(Domain):
         return load(data, seed)
 
     def figures(self, data: Any, sets: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
-        return navigation_figures(data, sets, learner)
+        return navigation_figures(data, sets, learner, options)
 
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
         return evaluate(learner, splits, options)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from nbsr_core.domains.domain import Answer, Question
 from nbsr_core.domains.navigation.drawing import animation, episode_svg, map_pixels, view_pixels
-from nbsr_core.domains.navigation.evaluation import keyframe_steps
-from nbsr_core.domains.navigation.learners import ClonedNbsr, CloningLearner
+from nbsr_core.domains.navigation.evaluation import halting_limit, keyframe_steps
+from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr, CloningLearner
 from nbsr_core.domains.navigation.rollout import run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationSplits
 from nbsr_core.domains.navigation.world import ACTIONS
@@ -78,7 +78,8 @@ def explain_episode(learner: Learner, splits: Splits, question: Question) -> Ans
         raise InputError("navigation has no prompt to explain; give an episode")
     number = question.episode if question.episode is not None else question.sample or 0
     play = _play_map if splits.maps else _play_keyframes
-    played = play(learner, splits, number, question.eta, question.max_vacuity)
+    limit = halting_limit(learner, splits, question.max_vacuity)
+    played = play(learner, splits, number, question.eta, limit)
     stops = _stops(learner, played, question)
     text = "\n".join([played.title, *(stop.line() for stop in stops), f"outcome: {played.outcome}"])
     if question.max_vacuity is None:
@@ -108,11 +109,11 @@ def _pick(number: int, sizes: dict[str, int]) -> tuple[str, int]:
 
 
 def _play_map(
-    learner: CloningLearner, splits: NavigationSplits, number: int, eta: float | None, max_vacuity: float | None
+    learner: CloningLearner, splits: NavigationSplits, number: int, eta: float | None, limit: float | None
 ) -> Played:
     name, index = _pick(number, {name: len(splits.maps[name]) for name in ("test", "alien")})
     maps = splits.maps[name][index : index + 1]
-    walked = run_episodes(learner, maps, eta=eta, max_vacuity=max_vacuity)
+    walked = run_episodes(learner, maps, eta=eta, max_vacuity=limit)
     ends = {
         "reached the goal": walked.on_goal,
         "went through the wrong door": walked.in_trap,
@@ -134,12 +135,12 @@ def _play_map(
 
 
 def _play_keyframes(
-    learner: CloningLearner, splits: NavigationSplits, number: int, eta: float | None, max_vacuity: float | None
+    learner: CloningLearner, splits: NavigationSplits, number: int, eta: float | None, limit: float | None
 ) -> Played:
     name, index = _pick(number, {"test": len(splits.test), **{n: len(split) for n, split in splits.extra.items()}})
     split = splits.test if name == "test" else splits.extra[name]
     x = split.x[index : index + 1]
-    said = keyframe_steps(learner, x, eta, max_vacuity)
+    said = keyframe_steps(learner, x, eta, limit)
     halts = said.halted[0].nonzero().flatten().tolist()
     steps = halts[0] + 1 if halts else x.shape[1]
     expert = split.y[index, :steps] if name == "test" else torch.full((steps,), -1)
@@ -154,11 +155,13 @@ def _stops(learner: CloningLearner, played: Played, question: Question) -> list[
     episode, steps = played.frames.unsqueeze(0), len(played.frames)
     seen = torch.ones(1, steps, dtype=torch.bool)
     trace = learner.trace(episode, seen) if isinstance(learner, ClonedNbsr) else None
-    if trace is None:
-        probs, vacuity, depth = learner.step_probabilities(episode, seen), None, None
-    else:
+    if trace is not None:
         said = trace.exit(question.eta, question.max_vacuity)
-        probs, vacuity, depth = said.probs, said.vacuity, said.depth
+        probs, closeness, vacuity, depth = said.probs, trace.density, said.vacuity, said.depth
+    else:
+        assert isinstance(learner, ClonedClassifier)
+        classified = learner.classify(episode, seen)
+        probs, closeness, vacuity, depth = classified.probs, classified.closeness, None, None
     stops = []
     for step in range(steps):
         asked = () if trace is None or depth is None else trace.audit(step).steps[: int(depth[step])]
@@ -172,7 +175,7 @@ def _stops(learner: CloningLearner, played: Played, question: Question) -> list[
                 route=tuple((visit.node, visit.route_probability) for visit in asked),
                 belief=dict(zip(ACTIONS, probs[step].tolist(), strict=True)),
                 vacuity=None if vacuity is None else float(vacuity[step]),
-                closeness=None if trace is None or trace.density is None else float(trace.density[step]),
+                closeness=None if closeness is None else float(closeness[step]),
             )
         )
     return stops

@@ -14,21 +14,26 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from nbsr_core import metrics
 from nbsr_core.belief import dirichlet
-from nbsr_core.domains.navigation.learners import ClonedNbsr, CloningLearner
+from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr, CloningLearner
 from nbsr_core.domains.navigation.rollout import OF_AN_EPISODE, run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationData, NavigationSplits
 from nbsr_core.errors import InputError
+from nbsr_core.evaluation.abstention import MAX_DOUBT, NEVER, threshold
+from nbsr_core.evaluation.after_training import temperature_names
+from nbsr_core.evaluation.answers import OF_ANSWERS
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, routing_agreement
 from nbsr_core.evaluation.walk_tables import belief_rows, edge_rows, entropy_rows, usage_rows
-from nbsr_core.learning.learners import Learner
+from nbsr_core.learning.learners import Answers, Learner
 from nbsr_core.learning.splits import Splits
 from nbsr_core.metrics.names import ETA, FAST, PARAMETERS, TEST, TO_THE_END, VALID, FigureName, named, place
 from nbsr_core.trace.belief_trace import BeliefTrace
 from nbsr_core.trace.exits import is_vacuous
 
 Figures = tuple[str, dict[str, float]]  # of a set, by its name
+
+# By how much a step may differ in batches of other sizes: steps that are alike shall not fall on both sides of a limit.
+ROUNDING = 1e-6
 
 HALTING_WARNING = "max_vacuity is not set: the agent never halts, whatever it meets"
 
@@ -48,45 +53,67 @@ def evaluate(learner: Learner, splits: Splits, options: EvaluationOptions) -> Ev
         raise InputError(f"navigation judges policies that were cloned for it, got {type(learner).__name__}")
     evaluation = Evaluation()
     for name, split in ((TEST, splits.test), (VALID, splits.valid)):
-        evaluation.add(name, metrics.classification_metrics(*learner.judged(split)))
+        evaluation.add_answers(name, learner.answers(split))
     evaluation.metrics[PARAMETERS] = float(learner.size)
     eta = _describe_walks(evaluation, learner, splits, options) if isinstance(learner, ClonedNbsr) else None
     uses: dict[str, float | None] = {TO_THE_END: None} if eta is None else {TO_THE_END: None, FAST: eta}
+    if options.max_vacuity is None:
+        evaluation.warnings.append(HALTING_WARNING)
+    limit = halting_limit(learner, splits, options.max_vacuity)
+    if limit is not None and not learner.knows_vacuity:
+        evaluation.add(TEST, {MAX_DOUBT: limit})
     judge = _episode_figures if splits.maps else _keyframe_figures
-    for use, threshold in uses.items():
-        for name, figures in judge(learner, splits, threshold, options.max_vacuity):
+    for use, exits_below in uses.items():
+        for name, figures in judge(learner, splits, exits_below, limit):
             evaluation.add(place(name, use), figures)
     return evaluation
 
 
-def navigation_figures(data: NavigationData, sets: Sequence[str], learner: Learner) -> set[str]:
+def halting_limit(learner: CloningLearner, splits: Splits, max_vacuity: float | None) -> float | None:
+    """Above which vacuity, or doubt, an agent halts where `max_vacuity` is set so; None for never.
+
+    A vacuity means nothing to a softmax without a density factor. Where others halt, it halts too, above the doubt at
+    which 95% of the validation steps are answered, as all classifiers abstain (`nbsr_core.evaluation.abstention`).
+    """
+    if max_vacuity is None or not isinstance(learner, ClonedClassifier) or learner.knows_vacuity:
+        return max_vacuity
+    if max_vacuity == NEVER:
+        return None
+    return threshold(learner.doubts(splits.valid.x, splits.valid.y >= 0)) + ROUNDING
+
+
+def navigation_figures(
+    data: NavigationData, sets: Sequence[str], learner: Learner, options: EvaluationOptions
+) -> set[str]:
     """Names of all figures that `evaluate` may give."""
     walks, moves = isinstance(learner, ClonedNbsr), data.task != "keyframes"
-    found = {PARAMETERS}.union(*(named(name, metrics.OF_CLASSIFICATION) for name in (TEST, VALID)))
+    found = {PARAMETERS, *temperature_names(learner, options), *named(TEST, OF_ANSWERS), *named(VALID, OF_ANSWERS)}
     of_steps = (*(OF_AN_EPISODE if moves else ("success", "halts")), *(("mean_depth",) if walks else ()))
     for use in (TO_THE_END, FAST) if walks else (TO_THE_END,):
         judged = (TEST, "alien") if moves and use else (TEST, VALID, "alien") if moves else (TEST, VALID)
         found = found.union(*(named(place(name, use), of_steps) for name in judged))
         found |= {str(FigureName("halts", name, use)) for name in sets}
+    if not (isinstance(learner, CloningLearner) and learner.knows_vacuity) and options.max_vacuity not in (None, NEVER):
+        found |= named(TEST, (MAX_DOUBT,))
     if walks:
-        found |= named(FAST, ("eta", "exited", *metrics.OF_CLASSIFICATION))
+        found |= named(FAST, ("eta", "exited", *OF_ANSWERS))
         found |= named(TEST, ("vacuity", "routing_agreement"))
     return found
 
 
 def _episode_figures(
-    learner: CloningLearner, splits: NavigationSplits, eta: float | None, max_vacuity: float | None
+    learner: CloningLearner, splits: NavigationSplits, eta: float | None, limit: float | None
 ) -> Iterator[Figures]:
     for name in ("test", "valid", "alien") if eta is None else ("test", "alien"):
-        walked = run_episodes(learner, splits.maps[name], eta=eta, max_vacuity=max_vacuity)
+        walked = run_episodes(learner, splits.maps[name], eta=eta, max_vacuity=limit)
         yield name, walked.figures()
 
 
 def _keyframe_figures(
-    learner: CloningLearner, splits: NavigationSplits, eta: float | None, max_vacuity: float | None
+    learner: CloningLearner, splits: NavigationSplits, eta: float | None, limit: float | None
 ) -> Iterator[Figures]:
     for name, split in (("test", splits.test), ("valid", splits.valid)):
-        said = keyframe_steps(learner, split.x, eta, max_vacuity)
+        said = keyframe_steps(learner, split.x, eta, limit)
         figures = {
             "success": _share(((said.action == split.y) & ~said.halted).all(1)),
             "halts": _share(said.halted),
@@ -95,18 +122,21 @@ def _keyframe_figures(
             figures["mean_depth"] = float(said.depth.double().mean())
         yield name, figures
     for name, split in splits.extra.items():
-        said = keyframe_steps(learner, split.x, eta, max_vacuity)
+        said = keyframe_steps(learner, split.x, eta, limit)
         yield name, {"halts": _share(said.halted[torch.arange(len(split)), split.y])}
 
 
-def keyframe_steps(learner: CloningLearner, x: Tensor, eta: float | None, max_vacuity: float | None) -> Steps:
+def keyframe_steps(learner: CloningLearner, x: Tensor, eta: float | None, limit: float | None) -> Steps:
     """All decisions of all sequences; what was seen before a halt is remembered as if the agent had gone on."""
     shape = x.shape[:2]
     if isinstance(learner, ClonedNbsr):
-        said = learner.trace(x, torch.ones(shape, dtype=torch.bool)).exit(eta, max_vacuity)
+        said = learner.trace(x, torch.ones(shape, dtype=torch.bool)).exit(eta, limit)
         return Steps(*(part.cpu().view(shape) for part in (said.label, said.abstained, said.depth)))
     action = learner.probabilities(x).argmax(-1).view(shape)
-    return Steps(action, torch.zeros_like(action, dtype=torch.bool), torch.zeros_like(action))
+    halted = torch.zeros_like(action, dtype=torch.bool)
+    if limit is not None and isinstance(learner, ClonedClassifier):
+        halted = (learner.doubts(x, torch.ones(shape, dtype=torch.bool)) > limit).view(shape)
+    return Steps(action, halted, torch.zeros_like(action))
 
 
 def _describe_walks(
@@ -126,13 +156,12 @@ def _describe_walks(
     elif is_vacuous(eta, walk.prior):
         highest = float(dirichlet.entropy(walk.prior))
         evaluation.warnings.append(f"eta = {eta:g} is no test: the prior's own entropy is {highest:.2f}")
-    if options.max_vacuity is None:
-        evaluation.warnings.append(HALTING_WARNING)
     if math.isfinite(eta):
         evaluation.metrics[ETA] = eta
     stopped = trace.exit(eta)
-    figures = metrics.classification_metrics(stopped.probs, actions)
-    evaluation.add(FAST, {**figures, "exited": _share(stopped.depth < trace.length)})
+    said = Answers(stopped.probs, trace.raw_probabilities(stopped.depth), actions)
+    evaluation.add_answers(TEST, said, FAST)
+    evaluation.add(FAST, {"exited": _share(stopped.depth < trace.length)})
     of_walks = {"vacuity": float((trace.prior.sum() / trace.precision[-1]).mean())}
     if learner.admissible is not None:
         of_walks["routing_agreement"] = routing_agreement(trace, actions, learner.admissible)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,16 +11,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nbsr_core import metrics
 from nbsr_core.domains.navigation.dagger import DaggerOptions, EpisodeBatches
 from nbsr_core.domains.navigation.rollout import Decision, run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationSplits
 from nbsr_core.domains.navigation.world import VIEW
 from nbsr_core.learning import Batches, TrainingConfig
-from nbsr_core.learning.learners import NO_WALK, Execution, TorchLearner, ignored_by_walk
+from nbsr_core.learning.learners import NO_WALK, Answers, Execution, TorchLearner, answers_of_walks, ignored_by_walk
 from nbsr_core.learning.objectives import weighted_terms
 from nbsr_core.learning.splits import Split, Splits
-from nbsr_core.model.memory import MemoryClassifier, NBSRMem
+from nbsr_core.model.memory import ClassifiedStep, FrameJudge, MemoryClassifier, NBSRMem
 from nbsr_core.model.network import evaluating
 from nbsr_core.options.specs import ObjectiveWeights
 from nbsr_core.trace.belief_trace import BeliefTrace
@@ -36,7 +36,9 @@ def as_episodes(x: Tensor) -> Float[Tensor, "N T C view view"]:
 class CloningLearner(TorchLearner):
     """A policy trained on episodes: `x` is [N, T, C, 5, 5], `y` is [N, T] with -1 after an episode's end."""
 
-    def __init__(self, module: nn.Module, dagger: DaggerOptions) -> None:
+    module: FrameJudge
+
+    def __init__(self, module: FrameJudge, dagger: DaggerOptions) -> None:
         super().__init__(module)
         self.dagger = dagger
         self.episodes: EpisodeBatches | None = None
@@ -49,11 +51,34 @@ class CloningLearner(TorchLearner):
         )
         return self.episodes
 
+    @property
+    @abstractmethod
+    def knows_vacuity(self) -> bool:
+        """Whether it halts by `max_vacuity`; others have a threshold of their own, see `halting_limit`."""
+
+    @torch.no_grad()
+    def finish(self, splits: Splits) -> None:
+        """Fit the density factor, if there is one, to all frames of the training."""
+        if self.module.density is None:
+            return
+        known = [splits.train, *(self.episodes.gathered.values() if self.episodes is not None else ())]
+        frames, actions = (torch.cat(parts) for parts in zip(*map(_steps, known), strict=True))
+        fresh = _steps(self._fresh(splits))[0]
+        with evaluating(self.module):
+            self.module.fit_density(*(part.to(self.device) for part in (frames, actions, fresh)))
+
+    def _fresh(self, splits: Splits) -> Split:
+        """Frames that were not trained on, as the agent itself meets them: its own ways on the validation maps."""
+        if not isinstance(splits, NavigationSplits) or "valid" not in splits.maps:
+            return splits.valid
+        walked = run_episodes(self, splits.maps["valid"])
+        return Split(walked.frames, walked.expert)
+
     @abstractmethod
     def step_probabilities(
         self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
     ) -> Float[Tensor, "steps K"]:
-        """Probabilities of every seen step, those of an episode side by side."""
+        """Probabilities of every seen step before calibration, those of an episode side by side."""
 
     @abstractmethod
     def decide(
@@ -62,7 +87,7 @@ class CloningLearner(TorchLearner):
         """One step in use, see `rollout.Policy`."""
 
     @torch.no_grad()
-    def probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
         """Class probabilities of every step of every episode at full effort, one row per step."""
         episodes = as_episodes(x)
         return self._of_split(episodes, torch.ones(episodes.shape[:2], dtype=torch.bool))
@@ -72,14 +97,11 @@ class CloningLearner(TorchLearner):
         parts = zip(x.split(CHUNK), seen.split(CHUNK), strict=True)
         return torch.cat([self.step_probabilities(frames, there) for frames, there in parts])
 
-    def judged(self, split: Split) -> tuple[Float[Tensor, "steps K"], Int[Tensor, " steps"]]:
-        """Probabilities and the expert's action of every step that an episode really has."""
+    def answers(self, split: Split) -> Answers:
+        """For every step that an episode really has, beside the expert's action."""
         seen = split.y >= 0
-        return self._of_split(split.x, seen), split.y[seen]
-
-    def _figures(self, split: Split) -> dict[str, float]:
-        probs, actions = self.judged(split)
-        return {"nll": metrics.nll(probs, actions), "accuracy": metrics.accuracy(probs, actions)}
+        raw = self._of_split(split.x, seen)
+        return Answers(self._calibrated(raw), raw, split.y[seen])
 
     @property
     def device(self) -> torch.device:
@@ -87,7 +109,12 @@ class CloningLearner(TorchLearner):
 
 
 class ClonedClassifier(CloningLearner):
-    """CNN and CNN-GRU: cross-entropy at every step. They always move: a softmax cannot say that it does not know."""
+    """CNN and CNN-GRU: cross-entropy at every step. They halt where their doubt is above a limit, as NBSR does.
+
+    With a density factor the doubt of a step is `1 - closeness` of its frame, and the limit is `max_vacuity`: the same
+    factor, fitted by the same code, takes NBSR's evidence away and its vacuity to 1 where it falls to 0. Without one
+    the doubt is `1 - confidence`, and the limit follows from the validation steps (`evaluation.halting_limit`).
+    """
 
     family = "baseline"
 
@@ -113,10 +140,44 @@ class ClonedClassifier(CloningLearner):
     def decide(
         self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None
     ) -> tuple[Decision, Any]:
+        said, state = self.step(frames, state)
+        action, doubt = said.probs.argmax(-1), self._doubt(said)
+        halted = torch.zeros_like(action, dtype=torch.bool) if max_vacuity is None else doubt > max_vacuity
+        return Decision(action, halted, torch.zeros_like(action)), state
+
+    def step(self, frames: Float[Tensor, "N C view view"], state: Any) -> tuple[ClassifiedStep, Any]:
+        """What it says of one step as it is used, calibrated where it is; and the memory for the next."""
         with evaluating(self.model):
-            probs, state = self.model.step(frames.to(self.device), state)
-        action = probs.argmax(-1).cpu()
-        return Decision(action, torch.zeros_like(action, dtype=torch.bool), torch.zeros_like(action)), state
+            said, state = self.model.step(frames.to(self.device), state)
+        closeness = None if said.closeness is None else said.closeness.cpu()
+        return ClassifiedStep(self._calibrated(said.probs.cpu()), closeness), state
+
+    @torch.no_grad()
+    def classify(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> ClassifiedStep:
+        """The same for every seen step of whole episodes, one row per step."""
+        probs, closeness = self._calibrated(self._of_split(x, seen)), None
+        if self.model.density is not None and self.model.density.fitted:
+            closeness = self.by_chunks(self._closeness, x[seen])
+        return ClassifiedStep(probs, closeness)
+
+    def doubts(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> Float[Tensor, " steps"]:
+        """What is compared with the limit above which it halts, for every seen step."""
+        return self._doubt(self.classify(x, seen))
+
+    def _closeness(self, frames: Float[Tensor, "N C view view"]) -> Float[Tensor, " N"]:
+        found = self.model.closeness(frames)
+        assert found is not None
+        return found
+
+    def _doubt(self, said: ClassifiedStep) -> Float[Tensor, " steps"]:
+        if self.model.density is None:
+            return 1 - said.probs.amax(-1)
+        # As long as the factor is not fitted, nothing is doubted: NBSR's evidence is whole then.
+        return said.probs.new_zeros(len(said.probs)) if said.closeness is None else 1 - said.closeness
+
+    @property
+    def knows_vacuity(self) -> bool:
+        return self.model.density is not None
 
     @property
     def ignores(self) -> dict[str, str]:
@@ -124,9 +185,11 @@ class ClonedClassifier(CloningLearner):
 
 
 class ClonedNbsr(CloningLearner):
-    """NBSR with or without memory: the objective at every step; density and calibration are fitted at the end."""
+    """NBSR with or without memory: the objective at every step."""
 
     family = "nbsr"
+    walks = True
+    knows_vacuity = True
 
     def __init__(
         self,
@@ -134,11 +197,9 @@ class ClonedNbsr(CloningLearner):
         objective: ObjectiveWeights,
         admissible: Bool[Tensor, "nodes K"] | None,
         dagger: DaggerOptions,
-        *,
-        calibrate: bool = False,
     ) -> None:
         super().__init__(module, dagger)
-        self.model, self.objective, self.admissible, self.calibrate = module, objective, admissible, calibrate
+        self.model, self.objective, self.admissible = module, objective, admissible
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         seen = y >= 0
@@ -149,25 +210,16 @@ class ClonedNbsr(CloningLearner):
     def terms(self) -> tuple[str, ...]:
         return self.objective.terms
 
-    @torch.no_grad()
-    def finish(self, splits: Splits) -> None:
-        if self.model.density is not None:
-            known = [splits.train, *(self.episodes.gathered.values() if self.episodes is not None else ())]
-            frames, actions = (torch.cat(parts) for parts in zip(*map(_steps, known), strict=True))
-            fresh = _steps(self._fresh(splits))[0]
-            with evaluating(self.model):
-                self.model.fit_density(*(part.to(self.device) for part in (frames, actions, fresh)))
-        if self.calibrate:
-            seen = splits.valid.y >= 0
-            self.model.walk.calibration.reset()
-            self.model.walk.calibrate(self.trace(splits.valid.x, seen), splits.valid.y[seen])
+    def calibrate(self, split: Split) -> None:
+        """One temperature per depth, from every step that an episode really has."""
+        self.use_temperatures(())
+        seen = split.y >= 0
+        self.model.walk.calibrate(self.trace(split.x, seen), split.y[seen])
+        self.temperatures = self.model.walk.calibration.found
 
-    def _fresh(self, splits: Splits) -> Split:
-        """Frames that were not trained on, as the agent itself meets them: its own ways on the validation maps."""
-        if not isinstance(splits, NavigationSplits) or "valid" not in splits.maps:
-            return splits.valid
-        walked = run_episodes(self, splits.maps["valid"])
-        return Split(walked.frames, walked.expert)
+    def use_temperatures(self, temperatures: Sequence[float]) -> None:
+        super().use_temperatures(temperatures)
+        self.model.walk.calibration.use(temperatures)
 
     @torch.no_grad()
     def trace(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> BeliefTrace:
@@ -180,7 +232,15 @@ class ClonedNbsr(CloningLearner):
     def step_probabilities(
         self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
     ) -> Float[Tensor, "steps K"]:
-        return self.trace(x, seen).probabilities().cpu()
+        return self.trace(x, seen).raw_probabilities().cpu()
+
+    def probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
+        episodes = as_episodes(x)
+        return self.trace(episodes, torch.ones(episodes.shape[:2], dtype=torch.bool)).probabilities().cpu()
+
+    def answers(self, split: Split) -> Answers:
+        seen = split.y >= 0
+        return answers_of_walks(self.trace(split.x, seen), split.y[seen])
 
     def decide(
         self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None

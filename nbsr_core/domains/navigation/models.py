@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from nbsr_core.belief.density import DensityFactor
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.navigation.dagger import DaggerOptions
 from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr
@@ -51,25 +52,6 @@ class EncoderOptions:
 
 
 @dataclass(frozen=True)
-class ClassifierOptions:
-    """A softmax on the frame's features, or on the memory."""
-
-    encoder: EncoderOptions = field(default_factory=EncoderOptions)
-    dagger: DaggerOptions = field(default_factory=DaggerOptions)
-
-
-@dataclass(frozen=True)
-class RecurrentClassifierOptions(ClassifierOptions):
-    """With a GRU in between.
-
-    Attributes:
-        memory: size of the GRU's state.
-    """
-
-    memory: int = 128
-
-
-@dataclass(frozen=True)
 class FrameDensityOptions(DensityOptions):
     """The density factor on evidence: how close a frame is to those of the training; `of` says what is compared.
 
@@ -82,6 +64,33 @@ class FrameDensityOptions(DensityOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("of", self.of, Judged)
+
+    def of_frames(self, frames: FrameMemory, signature: Signature) -> DensityFactor | None:
+        """The factor for frames of a signature, not fitted."""
+        return self.build(signature.num_features if self.of == "frame" else frames.feature_dim)
+
+
+@dataclass(frozen=True)
+class ClassifierOptions:
+    """A softmax on the frame's features, or on the memory.
+
+    A density factor scales no evidence here: it says when to halt, where `1 - closeness` is above `max_vacuity`.
+    """
+
+    encoder: EncoderOptions = field(default_factory=EncoderOptions)
+    density: FrameDensityOptions = field(default_factory=FrameDensityOptions)
+    dagger: DaggerOptions = field(default_factory=DaggerOptions)
+
+
+@dataclass(frozen=True)
+class RecurrentClassifierOptions(ClassifierOptions):
+    """With a GRU in between.
+
+    Attributes:
+        memory: size of the GRU's state.
+    """
+
+    memory: int = 128
 
 
 def _paper_objective() -> ObjectiveWeights:
@@ -98,7 +107,6 @@ class RoutedOptions(WalkOptions):
     routing: RoutingMode = "softmax"
     density: FrameDensityOptions = field(default_factory=FrameDensityOptions)
     objective: ObjectiveWeights = field(default_factory=_paper_objective)
-    calibrate: bool = False
     dagger: DaggerOptions = field(default_factory=DaggerOptions)
 
 
@@ -136,7 +144,9 @@ def frame_memory(encoder: EncoderOptions, signature: Signature, memory: int | No
 def _build_classifier(options: ClassifierOptions, signature: Signature) -> ClonedClassifier:
     memory = options.memory if isinstance(options, RecurrentClassifierOptions) else None
     frames = frame_memory(options.encoder, signature, memory)
-    return ClonedClassifier(MemoryClassifier(frames, signature.num_classes), options.dagger)
+    density = options.density.of_frames(frames, signature)
+    model = MemoryClassifier(frames, signature.num_classes, density, options.density.of)
+    return ClonedClassifier(model, options.dagger)
 
 
 def _build_routed(options: RoutedOptions, signature: Signature) -> ClonedNbsr:
@@ -144,11 +154,8 @@ def _build_routed(options: RoutedOptions, signature: Signature) -> ClonedNbsr:
     frames = frame_memory(options.encoder, signature, memory)
     graph = options.graph.build(DecisionGraph.taxonomy(TAXONOMY))
     walk = NBSR(nn.Identity(), graph, signature.num_classes, frames.oracle_dim, **options.of_walk)
-    judged = options.density.of
-    density = options.density.build(signature.num_features if judged == "frame" else frames.feature_dim)
-    model = NBSRMem(frames, walk, density, judged)
-    owners = class_owners(graph, options, signature)
-    return ClonedNbsr(model, options.objective, owners, options.dagger, calibrate=options.calibrate)
+    model = NBSRMem(frames, walk, options.density.of_frames(frames, signature), options.density.of)
+    return ClonedNbsr(model, options.objective, class_owners(graph, options, signature), options.dagger)
 
 
 MODELS = {

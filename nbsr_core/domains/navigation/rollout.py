@@ -32,7 +32,10 @@ class Decision:
 
 @runtime_checkable
 class Policy(Protocol):
-    """Decides step by step; `state` is what it remembers of each episode, None before the first step."""
+    """Decides step by step; `state` is what it remembers of each episode, None before the first step.
+
+    `max_vacuity` is the vacuity, or the doubt of a policy that knows none, above which it halts; None never does.
+    """
 
     def decide(
         self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,9 +49,14 @@ class NextMove(Service):
     def _step(self, frames: Float[Tensor, "B C view view"], state: Any, asked: Questions) -> tuple[Said, Any]:
         if not isinstance(self.learner, ClonedNbsr | ClonedClassifier):
             raise InputError(f"navigation serves policies that were cloned for it, got {type(self.learner).__name__}")
-        with evaluating(self.learner.model):
-            if isinstance(self.learner, ClonedNbsr):
-                said, state = self.learner.model.step(frames, state, eta=asked.eta, max_vacuity=asked.max_vacuity)
-                return Said.of_walk(said), state
-            probs, state = self.learner.model.step(frames, state)
-            return Said.of_softmax(probs), state
+        if isinstance(self.learner, ClonedNbsr):
+            with evaluating(self.learner.model):
+                walked, state = self.learner.model.step(frames, state, eta=asked.eta, max_vacuity=asked.max_vacuity)
+            return Said.of_walk(walked), state
+        said, state = self.learner.step(frames, state)
+        answer = Said.of_softmax(said.probs)
+        if said.closeness is not None:
+            vacuity = 1 - said.closeness.double()
+            limit = math.inf if asked.max_vacuity is None else asked.max_vacuity
+            answer = replace(answer, vacuity=vacuity, abstained=vacuity > limit)
+        return answer, state

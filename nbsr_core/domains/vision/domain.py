@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from nbsr_core.domains.domain import Domain, Preview, Signature, Work
@@ -23,45 +22,53 @@ class Vision(Domain):
     """What is in a picture; for CIFAR-10 root -> Animal / Vehicle -> Pets, Wildlife, Birds / AirWater, Road."""
 
     name = "vision"
-    shown: ClassVar = ("accuracy", "ece", "nll", "mean_depth", "coverage", "error_answered", "ood/*/auroc")
+    shown: ClassVar = (
+        "accuracy",
+        "ece",
+        "ece_raw",
+        "mean_depth",
+        "error_answered",
+        "ood/*/auroc",
+        "ood/*/abstained",
+    )
     data = VisionData
     models: ClassVar = MODELS
 
     def load(self, data: Any, seed: int) -> VisionSplits:
-        return load(data)
+        return load(data, seed)
 
     def preview(self, data: Any) -> Preview:
         """Files are found but not decoded, and of a frozen backbone only the width of its features is asked."""
         source = Source(data)
-        sets = source.sets  # those that are not there say so
+        _ = source.sets  # those that are not there say so
         names = pixel_names(data.size)
         if data.oracle is not None:
             # Weights of a network of one's own come with it; those of the others do not change its width.
             shape = replace(data.oracle, weights="none")
-            names = feature_names(width(shape.build(), shape.size))
-        return Preview(Signature(list(sets[0].class_names), names))
+            names = feature_names(width(shape.build(), shape.input_size))
+        return Preview(Signature(source.class_names(source.selection(0)), names))
 
     def fingerprint(self, data: Any) -> str:
         return Source(data).identity
 
-    def prepare(self, data: Any) -> Sequence[Work]:
-        """The shards of all tables that the data needs: decoded pictures, or a frozen backbone's features."""
+    def prepare(self, data: Any, seeds: Sequence[int]) -> Sequence[Work]:
+        """The shards of all tables that the seeds need: decoded pictures, or a frozen backbone's features."""
         source = Source(data)
         return [
             shard
-            for images in source.sets
+            for images, rows in source.needed(seeds)
             for table in source.tables(images)
-            for shard in table.shards()
-            if shard.start < source.rows(images)
+            for shard in table.shards(rows)
         ]
 
-    def portrait(self, data: Any, sample: int) -> bytes | None:
+    def portrait(self, data: Any, seed: int, sample: int) -> bytes | None:
         """The picture itself: a model on cached features never shows it."""
-        return png(Source(data).test.decode([sample], data.size)[0])
+        source = Source(data)
+        row = int(source.selection(seed).test[sample])
+        return png(source.test.decode([row], data.size)[0])
 
     def figures(self, data: Any, sets: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
-        unknown = [Path(name).stem for name in data.ood]
-        return classification_figures(learner, sets, options) | vision_figures(unknown, learner, options)
+        return classification_figures(learner, sets, options) | vision_figures(data.unknown_sets, learner, options)
 
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
         """Classification, leaves, the price of 90% early exits, and AUROC against every out-of-distribution set."""

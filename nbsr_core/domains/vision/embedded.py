@@ -1,4 +1,4 @@
-"""Pictures that come with scikit-learn, so that a first study needs no download: real ones, named as what they are."""
+"""Pictures that need no download: real ones that come with scikit-learn, and noise; each named as what it is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nbsr_core.domains.vision.images import PixelSet
 SIZE = 32
 TEST_SHARE = 5  # every fifth digit
 STRIDE = 24  # px between two patches
+NOISE = 1000  # pictures of each kind
 
 
 def digits() -> tuple[PixelSet, PixelSet]:
@@ -47,3 +48,14 @@ def patches() -> PixelSet:
     stacked = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
     names = [str(name).rsplit("/", 1)[-1] for name in photographs.filenames]
     return PixelSet.dealt("scikit-learn photograph patches", names, labels, stacked)
+
+
+def noise() -> PixelSet:
+    """Pictures of nothing: every value uniform, or Gaussian around the middle with the whole range as its spread.
+
+    The two kinds on which detectors of unknown pictures are tried since ODIN (Liang et al., 2018); always the same.
+    """
+    generator, shape = np.random.default_rng(0), (NOISE, 3, SIZE, SIZE)
+    uniform, gaussian = generator.integers(0, 256, shape), generator.normal(0.5, 1.0, shape).clip(0, 1) * 255
+    pixels = torch.from_numpy(np.concatenate([uniform, gaussian.round()]).astype(np.uint8))
+    return PixelSet.dealt("noise", ["uniform", "Gaussian"], [0] * NOISE + [1] * NOISE, pixels)

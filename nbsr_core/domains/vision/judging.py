@@ -11,28 +11,32 @@ from torch import Tensor
 
 from nbsr_core import metrics
 from nbsr_core.domains.vision.data import VisionSplits
-from nbsr_core.evaluation.abstention import NEVER
+from nbsr_core.evaluation.abstention import MAX_DOUBT, NEVER
+from nbsr_core.evaluation.detectors import confidence, detectors_of, fit_detectors, look
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.evaluation.walk_tables import entropy_rows, separation_rows
 from nbsr_core.learning.learners import Learner, NbsrLearner
 from nbsr_core.metrics import names
+from nbsr_core.metrics.names import TEST
 from nbsr_core.trace.belief_trace import BeliefTrace
 
 EXIT_SHARE = 0.9
+PRECISION, ENTROPY = "precision", "negative_entropy"
 
 
 def vision_figures(unknown: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
     """Names of the figures that are added here to those of a classification; `unknown` are the other kinds of sets."""
     walks = isinstance(learner, NbsrLearner)
-    scores = ["confidence", "precision", "negative_entropy"] if walks else ["confidence"]
+    own = [PRECISION, ENTROPY] if walks else []
     if isinstance(learner, NbsrLearner) and learner.model.density is not None:
-        scores += [f"{score}_without_density" for score in scores]
+        own += [f"{score}_without_density" for score in own]
+    scores = [*detectors_of(learner, options.detectors), *own]
     found = {f"ood/{name}/{kind}_{score}" for name in unknown for kind in ("auroc", "fpr95") for score in scores}
     if walks:
         found |= names.named("exit90", ("eta", "exited", "accuracy", "accuracy_loss", "ece"))
         found |= names.named(names.TEST, ("smallest_leaf_usage", "leaf_agreement"))
     found |= {f"ood/{name}/{kind}" for name in unknown for kind in ("auroc", "fpr95")}
-    if walks and options.max_vacuity != NEVER:
+    if options.max_vacuity != NEVER:
         found |= {f"ood/{name}/abstained" for name in unknown}
     return found
 
@@ -68,49 +72,55 @@ def add_early_exit(evaluation: Evaluation, learner: NbsrLearner, splits: VisionS
 
 
 def add_unknown(evaluation: Evaluation, learner: Learner, splits: VisionSplits, options: EvaluationOptions) -> None:
-    """How well a model's own doubt tells each out-of-distribution set from the test pictures."""
-    sets = {"test": splits.test.x, **splits.ood}
-    if not isinstance(learner, NbsrLearner):
-        confidence = {name: learner.probabilities(x).max(-1).values.double() for name, x in sets.items()}
-        _add_separation(evaluation, {"confidence": confidence}, "confidence")
-        return
-    traces = {name: learner.trace(x) for name, x in sets.items()}
-    _add_separation(evaluation, _doubts(traces), "precision")
-    # The histograms of a report show these sets beside the test split too.
-    evaluation.tables["entropy"] = entropy_rows(traces)
-    evaluation.tables["separation"] = separation_rows(traces)
-    limit = evaluation.metrics.get(names.test("max_vacuity"))
+    """How well each detector, and a model's own doubt, tells each out-of-distribution set from the test pictures."""
+    sets = {TEST: splits.test.x, **splits.ood}
+    seen = {name: look(learner, x) for name, x in sets.items()}
+    scores = {
+        detector: {name: score(said) for name, said in seen.items()}
+        for detector, score in fit_detectors(learner, splits, options.detectors).items()
+    }
+    if isinstance(learner, NbsrLearner):
+        traces = {name: learner.trace(x) for name, x in sets.items()}
+        scores |= _own_scores(traces)
+        # The histograms of a report show these sets beside the test split too.
+        evaluation.tables["entropy"] = entropy_rows(traces)
+        evaluation.tables["separation"] = separation_rows(traces)
+        doubts = {name: trace.exit(None).vacuity for name, trace in traces.items()}
+        limit = evaluation.metrics.get(names.test("max_vacuity"))
+        if learner.model.density is not None:
+            with _without_density(learner):
+                alone = _own_scores({name: learner.trace(x) for name, x in sets.items()})
+            scores |= {f"{score}_without_density": alone[score] for score in alone}
+    else:
+        doubts = {name: 1 - confidence(said) for name, said in seen.items()}
+        limit = evaluation.metrics.get(names.test(MAX_DOUBT))
+    _add_separation(evaluation, scores, PRECISION if PRECISION in scores else "confidence")
     if limit is not None:
         for name in splits.ood:
-            abstained = traces[name].exit(None, limit).abstained
-            evaluation.metrics[f"ood/{name}/abstained"] = float(abstained.double().mean())
-    if learner.model.density is not None:
-        with _without_density(learner):
-            alone = _doubts({name: learner.trace(x) for name, x in sets.items()})
-        _add_separation(evaluation, {f"{score}_without_density": alone[score] for score in alone})
+            evaluation.metrics[f"ood/{name}/abstained"] = float((doubts[name] > limit).double().mean())
 
 
 Scores = dict[str, Float[Tensor, " N"]]
+"""By set of pictures; larger for what a model takes for known."""
 
 
-def _doubts(traces: dict[str, BeliefTrace]) -> dict[str, Scores]:
-    """Measures of certainty by name, for each set of pictures; larger for what a model takes for known."""
+def _own_scores(traces: dict[str, BeliefTrace]) -> dict[str, Scores]:
+    """What only a belief has to say of the unknown."""
     return {
-        "confidence": {name: trace.probabilities().max(-1).values.double() for name, trace in traces.items()},
-        "precision": {name: trace.precision[-1].double() for name, trace in traces.items()},
-        "negative_entropy": {name: -trace.entropy[-1].double() for name, trace in traces.items()},
+        PRECISION: {name: trace.precision[-1].double() for name, trace in traces.items()},
+        ENTROPY: {name: -trace.entropy[-1].double() for name, trace in traces.items()},
     }
 
 
-def _add_separation(evaluation: Evaluation, scores: dict[str, Scores], own: str | None = None) -> None:
+def _add_separation(evaluation: Evaluation, scores: dict[str, Scores], own: str) -> None:
     """AUROC and FPR95 by score; `own` is the doubt that the model itself abstains by, which has the plain names too."""
     for score, by_set in scores.items():
-        for name in [name for name in by_set if name != "test"]:
-            evaluation.metrics[f"ood/{name}/auroc_{score}"] = metrics.auroc(by_set["test"], by_set[name])
-            evaluation.metrics[f"ood/{name}/fpr95_{score}"] = metrics.fpr95(by_set["test"], by_set[name])
-            if score == own:
-                for figure in ("auroc", "fpr95"):
-                    evaluation.metrics[f"ood/{name}/{figure}"] = evaluation.metrics[f"ood/{name}/{figure}_{score}"]
+        for name in [name for name in by_set if name != TEST]:
+            for figure, compute in (("auroc", metrics.auroc), ("fpr95", metrics.fpr95)):
+                value = compute(by_set[TEST], by_set[name])
+                evaluation.metrics[f"ood/{name}/{figure}_{score}"] = value
+                if score == own:
+                    evaluation.metrics[f"ood/{name}/{figure}"] = value
 
 
 @contextmanager

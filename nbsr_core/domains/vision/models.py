@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -13,14 +14,18 @@ from torch.nn import functional as F
 
 from nbsr_core.domains import tabular
 from nbsr_core.domains.domain import ModelKind, Signature
-from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, width
+from nbsr_core.domains.references import EvidentialTerms, Members, Thinning
+from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, scaling_of, width
 from nbsr_core.domains.vision.data import pixel_names
 from nbsr_core.domains.vision.packed_images import CIFAR10
-from nbsr_core.domains.vision.views import normalised, scaled
+from nbsr_core.domains.vision.views import scaled
 from nbsr_core.errors import InputError
 from nbsr_core.graph.decision_graph import DecisionGraph
-from nbsr_core.learning.learners import NO_WALK, TRACE_CHUNK, Classifier, NbsrLearner, TorchLearner
-from nbsr_core.model.network import evaluating
+from nbsr_core.learning.learners import NO_WALK, Classifier, Inside, NbsrLearner, TorchLearner
+from nbsr_core.learning.references.dropout import McDropout, ThinnedDropout, thinned_layers
+from nbsr_core.learning.references.ensemble import Ensemble
+from nbsr_core.learning.references.evidential import EvidentialClassifier
+from nbsr_core.learning.references.flat import flat_network
 from nbsr_core.model.routers import RouterSpec
 
 # Pictures that go through a backbone together where no gradient is wanted: large batches at 224 px fill a machine.
@@ -39,9 +44,22 @@ TAXONOMIES = {
 
 
 def taxonomy(class_names: Sequence[str]) -> DecisionGraph | None:
-    """The paper's taxonomy for CIFAR-10, one by shape for digits, none for other classes."""
-    tree = TAXONOMIES.get(tuple(class_names))
-    return None if tree is None else DecisionGraph.taxonomy(tree)
+    """The paper's taxonomy for CIFAR-10, one by shape for digits, none for other classes.
+
+    Where only some of the classes are known, nodes that would own none of them are left out.
+    """
+    for classes, tree in TAXONOMIES.items():
+        if set(class_names) <= set(classes):
+            return DecisionGraph.taxonomy(_restricted(tree, class_names))
+    return None
+
+
+def _restricted(branch: Any, class_names: Collection[str]) -> Any:
+    """A branch with the named classes alone; empty if it has none of them."""
+    if isinstance(branch, Mapping):
+        parts = {name: _restricted(below, class_names) for name, below in branch.items()}
+        return {name: part for name, part in parts.items() if part}
+    return [name for name in branch if name in class_names]
 
 
 class Pictures(nn.Module):
@@ -49,7 +67,7 @@ class Pictures(nn.Module):
 
     def __init__(self, network: nn.Module, size: int) -> None:
         super().__init__()
-        self.network, self.size = network, size
+        self.network, self.size, self.scaling = network, size, scaling_of(network)
 
     def forward(self, x: Tensor) -> Float[Tensor, "B d"]:
         if x.ndim == 2:
@@ -60,7 +78,7 @@ class Pictures(nn.Module):
         return torch.cat([self._embed(part) for part in x.split(PICTURES_AT_ONCE)])
 
     def _embed(self, x: Tensor) -> Tensor:
-        h: Tensor = self.network(normalised(scaled(x, self.size)).contiguous(memory_format=torch.channels_last))
+        h: Tensor = self.network(self.scaling(scaled(x, self.size)).contiguous(memory_format=torch.channels_last))
         return h
 
 
@@ -82,7 +100,7 @@ def body(options: BackboneOptions | None, signature: Signature) -> tuple[nn.Modu
     if not pictures:
         raise InputError(f"backbone: the data are features of data.oracle already; drop {options.name} or data.oracle")
     network = channels_last(options.build())
-    return Pictures(network, options.size), width(network, options.size)
+    return Pictures(network, options.input_size), width(network, options.input_size)
 
 
 @dataclass(frozen=True)
@@ -95,6 +113,30 @@ class FlatOptions:
 
     backbone: BackboneOptions | None = None
     hidden: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class EvidentialOptions(EvidentialTerms, FlatOptions):
+    """The flat baseline as an evidential network (Sensoy et al., 2018): a Dirichlet belief in one step."""
+
+    def __post_init__(self) -> None:
+        self.check_terms()
+
+
+@dataclass(frozen=True)
+class EnsembleOptions(Members, FlatOptions):
+    """A deep ensemble of the flat baseline (Lakshminarayanan et al., 2017); each member has a backbone of its own."""
+
+    def __post_init__(self) -> None:
+        self.check_members()
+
+
+@dataclass(frozen=True)
+class DropoutOptions(Thinning, FlatOptions):
+    """The flat baseline with Monte Carlo dropout (Gal and Ghahramani, 2016) on the features and each hidden layer."""
+
+    def __post_init__(self) -> None:
+        self.check_thinning()
 
 
 @dataclass(frozen=True)
@@ -148,7 +190,10 @@ class Mixture(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B E"]]:
         """Logits, and the gate's probability of every expert."""
-        h = self.backbone(x)
+        return self.logits(self.backbone(x))
+
+    def logits(self, h: Float[Tensor, "B d"]) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B E"]]:
+        """The same from the oracle."""
         gates = self.gate(h).softmax(-1)
         best = gates.topk(self.top, -1)
         weights = torch.zeros_like(gates).scatter(1, best.indices, best.values / best.values.sum(-1, keepdim=True))
@@ -183,19 +228,40 @@ class MixtureLearner(TorchLearner):
     def ignores(self) -> dict[str, str]:
         return super().ignores | NO_WALK
 
-    @torch.no_grad()
-    def probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        with evaluating(self.module):
-            device = next(self.module.parameters()).device
-            return torch.cat([self.module(part.to(device))[0].softmax(-1).cpu() for part in x.split(TRACE_CHUNK)])
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        return self.by_chunks(lambda part: self.module(part)[0].softmax(-1), x)
+
+    has_features = True
+
+    def inside(self, x: Tensor) -> Inside:
+        network: Mixture = self.module  # type: ignore[assignment]
+        features = self.by_chunks(network.backbone, x)
+        return Inside(features, self.by_chunks(lambda part: network.logits(part)[0], features))
+
+
+def _parts(options: FlatOptions, signature: Signature) -> tuple[nn.Module, nn.Module]:
+    backbone, oracle_dim = body(options.backbone, signature)
+    return backbone, _head(oracle_dim, options.hidden, signature.num_classes)
 
 
 def build_flat(options: FlatOptions, signature: Signature) -> Classifier:
+    return Classifier(flat_network(*_parts(options, signature)))
+
+
+def build_evidential(options: EvidentialOptions, signature: Signature) -> EvidentialClassifier:
+    return EvidentialClassifier(flat_network(*_parts(options, signature)), options.penalty, options.anneal_epochs)
+
+
+def build_ensemble(options: EnsembleOptions, signature: Signature) -> Ensemble:
+    return Ensemble(_parts(options, signature) for _ in range(options.members))
+
+
+def build_dropout(options: DropoutOptions, signature: Signature) -> McDropout:
     backbone, oracle_dim = body(options.backbone, signature)
-    network = nn.Sequential()
-    network.add_module("backbone", backbone)
-    network.add_module("head", _head(oracle_dim, options.hidden, signature.num_classes))
-    return Classifier(network)
+    on_features = ThinnedDropout(oracle_dim, options.rate, options.passes, place=0)
+    layers = thinned_layers(oracle_dim, options.hidden, options.rate, options.passes, first=1)
+    head = nn.Sequential(layers, nn.Linear([oracle_dim, *options.hidden][-1], signature.num_classes))
+    return McDropout(flat_network(nn.Sequential(backbone, on_features), head))
 
 
 def build_mixture(options: MixtureOptions, signature: Signature) -> MixtureLearner:
@@ -214,4 +280,7 @@ MODELS = {
     "nbsr": ModelKind("nbsr", NbsrOptions, build_nbsr),
     "flat": ModelKind("baseline", FlatOptions, build_flat),
     "moe": ModelKind("baseline", MixtureOptions, build_mixture),
+    "evidential": ModelKind("baseline", EvidentialOptions, build_evidential),
+    "ensemble": ModelKind("baseline", EnsembleOptions, build_ensemble),
+    "mc_dropout": ModelKind("baseline", DropoutOptions, build_dropout),
 }

@@ -21,12 +21,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from nbsr_core.code.sources import checksum
-from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, weights_hash, width
+from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, scaling_of, weights_hash, width
 from nbsr_core.domains.vision.images import ImageSet
-from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
+from nbsr_core.domains.vision.views import Augmentation, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.files import user_path
 from nbsr_core.learning.devices import best_device
@@ -37,6 +38,9 @@ FOLDER_VARIABLE = "NBSR_CACHE"
 WHOLE = "table.npy"
 ABOUT = "about.json"
 FORMAT = 2  # of the files; a change of what a recipe computes must raise it
+# Px of a batch: what a network makes of so many stays in the cache of a CPU's core; larger batches are slower.
+CACHED_PIXELS = 8 * 128 * 128
+BATCH_ON_GPU = 256  # pictures
 
 
 def cache_folder(given: str | None) -> Path:
@@ -79,38 +83,43 @@ class Features(Recipe):
     Attributes:
         source_size: px at which files are decoded before they are scaled to what the backbone wants.
         view: 0 for the picture as it is, else the number of an augmented view.
-        batch_size: pictures at a time; small ones stay in a core's cache.
+        batch_size: pictures at a time; None for as many as suit the device.
     """
 
     backbone: BackboneOptions
     source_size: int = 32
     view: int = 0
     augmentation: Augmentation = field(default_factory=Augmentation)
-    batch_size: int = 16
+    batch_size: int | None = None
     shard_rows: int = 2000
 
     def identity(self) -> dict[str, object]:
+        network = _network(self.backbone)
         chance = {"view": self.view, **asdict(self.augmentation)} if self.view else {}
         return {
             "backbone": self.backbone.name,
-            "weights": weights_hash(_network(self.backbone)),
+            "weights": weights_hash(network),
             "code": checksum(self.backbone.own_code()),
-            "size": [self.source_size, self.backbone.size],
+            "size": [self.source_size, self.backbone.input_size],
+            "scaling": asdict(scaling_of(network)),
             **chance,
         }
 
     def compute(self, images: ImageSet, rows: Sequence[int]) -> np.ndarray:
-        network = _network(self.backbone)
+        network, size = _network(self.backbone), self.backbone.input_size
+        scaling = scaling_of(network)
         device = next(iter(network.parameters())).device
-        table = np.empty((len(rows), width(network, self.backbone.size)), dtype=np.float32)
+        table = np.empty((len(rows), width(network, size)), dtype=np.float32)
         generator = torch.Generator().manual_seed(self.view * 1_000_003 + (rows[0] if rows else 0))
         pixels = images.decode(rows, self.source_size)
+        fitting = max(1, CACHED_PIXELS // size**2) if device.type == "cpu" else BATCH_ON_GPU
+        batch_size = self.batch_size or fitting
         with torch.inference_mode():
-            for start in range(0, len(rows), self.batch_size):
-                x = scaled(pixels[start : start + self.batch_size].to(device), self.backbone.size)
+            for start in range(0, len(rows), batch_size):
+                x = scaled(pixels[start : start + batch_size].to(device), size)
                 if self.view:
                     x = self.augmentation(x, generator)
-                x = normalised(x).contiguous(memory_format=torch.channels_last)
+                x = scaling(x).contiguous(memory_format=torch.channels_last)
                 table[start : start + len(x)] = network(x).cpu().numpy()
         return table
 
@@ -148,30 +157,36 @@ class Table:
     def whole(self) -> Path:
         return self.place / WHOLE
 
-    def shards(self) -> list[Shard]:
-        """The pieces of work that make this table; files that are damaged are removed first, as if never made."""
+    def shards(self, rows: Int[Tensor, " n"] | None = None) -> list[Shard]:
+        """The pieces of work that make these rows of the table, by default all of them.
+
+        Files that are damaged are removed first, as if never made.
+        """
         place, step = self.place, self.recipe.shard_rows
         _remove_if_damaged(place)
-        return [
-            Shard(self, place, start, min(start + step, len(self.images))) for start in range(0, len(self.images), step)
-        ]
+        starts = range(0, len(self.images), step)
+        wanted = range(len(starts)) if rows is None else (rows // step).unique().tolist()
+        return [Shard(self, place, starts[part], min(starts[part] + step, len(self.images))) for part in wanted]
 
-    def read(self, rows: int) -> Tensor:
-        """The first `rows` rows; whatever of them is missing is computed first, here and now.
+    def read(self, rows: Int[Tensor, " n"]) -> Tensor:
+        """The given rows; whatever of them is missing is computed first, here and now.
 
         A table that is complete is mapped into memory, one that is not is read from its shards.
         """
         shards = self.shards()
         if not self.whole.exists():
-            for shard in shards:
-                if shard.start < rows and not shard.done:
+            wanted = self.shards(rows)
+            for shard in wanted:
+                if not shard.done:
                     shard.run()
             if not all(shard.done for shard in shards):
-                parts = [shard.read() for shard in shards if shard.start < rows]
-                return torch.from_numpy(np.concatenate(parts)[:rows])
+                step = self.recipe.shard_rows
+                parts = torch.tensor([shard.start // step for shard in wanted])
+                places = torch.searchsorted(parts, rows // step) * step + rows % step
+                return torch.from_numpy(np.concatenate([shard.read() for shard in wanted]))[places]
             self._assemble(shards)
         # Copy on write: a tensor wants memory that it may write to, the file stays as it is.
-        return torch.from_numpy(np.load(self.whole, mmap_mode="c"))[:rows]
+        return _picked(torch.from_numpy(np.load(self.whole, mmap_mode="c")), rows)
 
     def _assemble(self, shards: Sequence[Shard]) -> None:
         """One file out of all shards; another process may do the same at the same time."""
@@ -192,6 +207,12 @@ class Table:
         os.replace(temporary, self.whole)
         for shard in shards:
             shard.file.unlink(missing_ok=True)
+
+
+def _picked(table: Tensor, rows: Int[Tensor, " n"]) -> Tensor:
+    """Some rows of a table; a stretch of them stays mapped, so that all processes share it, others are copied."""
+    start, length = int(rows[0]), len(rows)
+    return table[start : start + length] if torch.equal(rows, start + torch.arange(length)) else table[rows]
 
 
 @dataclass(frozen=True, eq=False)

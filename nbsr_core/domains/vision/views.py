@@ -1,4 +1,4 @@
-"""From bytes to what a backbone sees: scaling, the paper's augmentation, normalisation; in batches, on any device."""
+"""From bytes to what a backbone sees: its size, the paper's augmentation, its scaling; in batches, on any device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from nbsr_core.domains.vision.backbones import MEAN, SPREAD
 from nbsr_core.errors import InputError
 
 
@@ -35,8 +34,8 @@ class Augmentation:
                 raise InputError(f"augment.{name} must lie in [0, {most:g}], got {getattr(self, name)}")
 
     def __call__(self, x: Float[Tensor, "B 3 S S"], generator: torch.Generator) -> Float[Tensor, "B 3 S S"]:
-        """Every picture of a batch in its own way, all chance from the generator."""
-        draws = torch.rand(3, len(x), generator=generator).to(x.device)
+        """Every picture in its own way, all chance from the generator: the same for batches of any size."""
+        draws = torch.rand(len(x), 3, generator=generator).T.to(x.device)
         mirrored = torch.where(draws[0] < self.flip, -1.0, 1.0)
         angle = (2 * draws[1] - 1) * math.radians(self.rotation)
         cos, sin, none = angle.cos(), angle.sin(), torch.zeros_like(angle)
@@ -55,7 +54,23 @@ def scaled(pixels: UInt8[Tensor, "B 3 H W"] | Float[Tensor, "B 3 H W"], size: in
     return F.interpolate(x, (size, size), mode="bilinear", antialias=size < max(x.shape[-2:]))
 
 
-def normalised(x: Float[Tensor, "B 3 S S"]) -> Float[Tensor, "B 3 S S"]:
-    """With ImageNet's mean and spread, channel by channel."""
-    mean, spread = x.new_tensor(MEAN).view(1, 3, 1, 1), x.new_tensor(SPREAD).view(1, 3, 1, 1)
-    return (x - mean) / spread
+@dataclass(frozen=True)
+class Scaling:
+    """The values that a network expects: `(x - mean) / spread` of x in [0, 1], channel by channel.
+
+    The defaults are ImageNet's mean and spread, with which torchvision's networks were trained. Pretrained weights that
+    see other values still answer, only worse: whoever brings weights says how their pictures were scaled.
+    """
+
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    spread: tuple[float, ...] = (0.229, 0.224, 0.225)
+
+    def __post_init__(self) -> None:
+        if len(self.mean) != 3 or len(self.spread) != 3 or not all(map(math.isfinite, (*self.mean, *self.spread))):
+            raise InputError(f"mean and spread must be three numbers each, got {self.mean} and {self.spread}")
+        if min(self.spread) <= 0:
+            raise InputError(f"spread must be above 0, got {self.spread}")
+
+    def __call__(self, x: Float[Tensor, "B 3 S S"]) -> Float[Tensor, "B 3 S S"]:
+        mean, spread = x.new_tensor(self.mean).view(1, 3, 1, 1), x.new_tensor(self.spread).view(1, 3, 1, 1)
+        return (x - mean) / spread

@@ -47,18 +47,20 @@ def compare(
             print_json({"comparisons": [pair.to_json() for pair in pairs], "report": str(page)})
         else:
             console = Terminal()
-            show(pairs, comparing.HEADS, console)
+            show(pairs, console)
             console.say(f"report  {page}")
 
 
-def show(pairs: Sequence[Pair], heads: Sequence[str], console: Terminal) -> None:
-    """A table for each pair, and how its figures were compared."""
+def show(pairs: Sequence[Pair], console: Terminal) -> None:
+    """A table for each pair, as wide as a terminal has room for, and how its figures were compared."""
+    names, figures = ("model", "against", "figure"), ("value", "other", "difference", "p", "rests on")
     for pair in pairs:
         table = Table(title=pair.title, title_justify="left")
-        for name in heads:
-            table.add_column(name, justify="left" if name in ("model", "against", "figure", "verdict") else "right")
+        for name in (*names, *figures, "verdict"):
+            table.add_column(name, justify="right" if name in figures else "left")
         for line in pair.beside:
-            table.add_row(*line.cells())
+            *first, difference, _, p, rests_on, verdict = line.cells()
+            table.add_row(*first, difference.replace(" (95%", "\n(95%"), p, rests_on.replace(", ", "\n"), verdict)
         console.print(table)
         for words in pair.how:
             console.say(words)

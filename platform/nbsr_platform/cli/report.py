@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from nbsr_platform.base.credentials import command_line
 from nbsr_platform.base.terminal import Terminal
 from nbsr_platform.cli.options import CodeFolder, HomeFolder, Overrides, ReportFile, Storage, Tracking
 from nbsr_platform.cli.shared import clear_errors
@@ -21,13 +22,16 @@ def report(
         typer.Argument(help="Study files, MLflow runs, or trial keys.", metavar="STUDY...", show_default=False),
     ],
     overrides: Overrides = [],  # noqa: B006
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Write a page of Markdown, below what stands in _intro/ beside it.")
+    ] = False,
     out: ReportFile = None,
     code: CodeFolder = None,
     home: HomeFolder = None,
     tracking: Tracking = None,
     storage: Storage = None,
 ) -> None:
-    """Make the report of what is stored: one HTML file that needs nothing else."""
+    """Make the report of what is stored: one HTML file that needs nothing else, or a page of Markdown."""
     with clear_errors():
         from nbsr_platform.report import write_report
         from nbsr_platform.report.find import find
@@ -41,7 +45,16 @@ def report(
             )
         ]
         title = " and ".join(study_results.study.name for study_results in found)
-        Terminal().say(f"report  {write_report(out or default_place(store, title), found, title)}")
+        place = out or default_place(store, title)
+        if as_markdown:
+            from nbsr_platform.report.markdown_page import write_markdown
+
+            settings = [word for text in overrides for word in ("--set", text)]
+            made_by = command_line(["nbsr", "report", *studies, *settings, "--markdown"])
+            place = write_markdown(place if out else place.with_suffix(".md"), found, title, made_by=made_by)
+        else:
+            write_report(place, found, title)
+        Terminal().say(f"report  {place}")
 
 
 def default_place(home: Home, title: str) -> Path:

@@ -127,7 +127,8 @@ def comparison(result: RunResult) -> Group:
     for part in result.parts:
         rows = [row for row in result.rows if row.study == part.study.name]
         synthetic = " (synthetic)" if any(row.synthetic for row in rows) else ""
-        table = Table(title=part.study.name + synthetic, title_justify="left")
+        # Without padding, lines alone part the columns: those of every shipped study fit into 120.
+        table = Table(title=part.study.name + synthetic, title_justify="left", padding=0)
         shown = shown_figures(part.study.domain_object.shown, rows)
         for name in ("model", "", "n"):
             table.add_column(name)

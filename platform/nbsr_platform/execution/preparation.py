@@ -20,25 +20,25 @@ from nbsr_platform.trials.keys import canonical
 
 PLAIN_SECONDS = 5.0
 
-# Domain, folder of the study file, and options of the data: the same list of works in every process.
-Where = tuple[str, str | None, str]
+# Domain, folder of the study file, options of the data, and seeds: the same list of works in every process.
+Where = tuple[str, str | None, str, tuple[int, ...]]
 # Does some of the works, by their numbers; yields the size of what is done, zero now and then.
 Doing = Callable[[Where, Sequence[int], Resources], Iterator[int]]
 
 
 @lru_cache(maxsize=1)
-def works_of(domain: str, beside: str | None, data: str) -> Sequence[Work]:
+def works_of(domain: str, beside: str | None, data: str, seeds: tuple[int, ...]) -> Sequence[Work]:
     """All pieces, made of the study's options rather than sent between processes, since there may be many."""
     from nbsr_platform.execution.worker import options_here  # a job's files lie elsewhere on every node
 
     found = find_domain(domain, beside)
-    return found.prepare(options_here(found.data, json.loads(data)))
+    return found.prepare(options_here(found.data, json.loads(data)), seeds)
 
 
 def prepare(study: Study, console: Terminal, doing: Doing) -> int:
     """Do what is not yet done, and say how far it is. Returns how many pieces that were."""
     folder = None if study.folder is None else str(study.folder)
-    where = (study.domain, folder, canonical(to_plain(study.data)))
+    where = (study.domain, folder, canonical(to_plain(study.data)), study.seeds)
     works = works_of(*where)
     todo = [index for index, work in enumerate(works) if not work.done]
     if not todo:

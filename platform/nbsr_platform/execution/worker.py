@@ -134,6 +134,7 @@ def run_trial(trial: Trial, device: str, execution: Execution | None = None) -> 
     except Exception as error:  # what was learned is kept: when the mistake is mended, only judging is left to do
         result = _failed(trial, error, made_in)
         result.weights = trial.weights_key
+    learner.use_temperatures(())  # what was fitted after training stands in the result
     result.state = learner.state()
     yield result
 
@@ -164,7 +165,7 @@ def _untrained(trial: Trial, made_in: Mapping[str, str]) -> tuple[Domain, Splits
 def _judged(trial: Trial, domain: Domain, splits: Splits, learner: Learner, made_in: dict[str, str]) -> TrialResult:
     """The result of a trained model, the same whenever it was trained: what is random in it follows from the seed."""
     seed_everything(trial.seed)
-    evaluation = domain.evaluate(learner, splits, from_plain(EvaluationOptions, trial.evaluation))
+    evaluation = domain.judge(learner, splits, from_plain(EvaluationOptions, trial.evaluation))
     return TrialResult(
         key=trial.key,
         status="finished",

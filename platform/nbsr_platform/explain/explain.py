@@ -17,8 +17,10 @@ from nbsr_core import attribute
 from nbsr_core.belief import dirichlet
 from nbsr_core.domains.domain import Answer, Domain, Question, Signature
 from nbsr_core.errors import InputError
+from nbsr_core.evaluation.after_training import temperatures_in
 from nbsr_core.evaluation.attribution import feature_namer, strongest_features, varied
-from nbsr_core.learning.learners import BoostedTrees, Learner, NbsrLearner
+from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.learning.references.boosted_trees import BoostedTrees
 from nbsr_core.learning.splits import Splits
 from nbsr_core.metrics import names
 from nbsr_core.trace.visit import Amount, Feature
@@ -57,7 +59,7 @@ def explain(
     splits = domain.load(data, trial.seed)
     question = question if isinstance(question, Question) else Question(sample=question)
     question = replace(question, eta=_eta(result), max_vacuity=result.max_vacuity(trial.evaluation))
-    learner = _rebuild(trial, key, domain, splits, store)
+    learner = _rebuild(trial, result, domain, splits, store)
     notes = []
     if domain.fingerprint(data) != trial.data_fingerprint:
         notes.append("the data has changed since this trial: the sample may not be the one that it was tested on")
@@ -77,7 +79,7 @@ def explain(
         raise InputError(f"sample must be from 0 to {len(splits.test) - 1}, the rows of the test split; got {sample!r}")
     explained = _explain(key, trial, result, learner, splits, sample, notes)
     population = _population(trial, domain, splits, store)
-    portrait = domain.portrait(data, sample)
+    portrait = domain.portrait(data, trial.seed, sample)
     if portrait is not None and explained.inputs == "inputs":
         explained = replace(explained, inputs="features that a frozen backbone made of the picture")
     return replace(explained, population=population, portrait=portrait)
@@ -106,17 +108,19 @@ def _no_walk(trial: Trial, store: ResultStore) -> str:
     return f"{said}. NBSR trials of that study: {', '.join(walks[:MOST_LISTED])}" if walks else said
 
 
-def _rebuild(trial: Trial, key: str, domain: Domain, splits: Splits, store: ResultStore) -> Learner:
+def _rebuild(trial: Trial, result: TrialResult, domain: Domain, splits: Splits, store: ResultStore) -> Learner:
+    """The model as it was judged: what was learned, and what was fitted after that."""
     kind = domain.models[trial.kind]
     signature = Signature(splits.class_names, splits.feature_names)
     learner = kind.build(from_plain(kind.options, trial.options), signature)
-    state = store.load_state(key)
+    key, state = result.key, store.load_state(result.key)
     if state is None:
         raise InputError(f"trial {key} was stored without its weights; run its study again")
     try:
         learner.load_state(state)
     except RuntimeError as error:
         raise InputError(f"the weights of trial {key} do not fit the model as it is built now: {error}") from None
+    learner.use_temperatures(temperatures_in(result.metrics))
     return learner
 
 
@@ -130,7 +134,7 @@ def _population(trial: Trial, domain: Domain, splits: Splits, store: ResultStore
     for key, other in named_trials(store, store.keys()):
         if not same(other) or other.family != "baseline" or other.kind not in domain.models:
             continue
-        learner = _rebuild(other, key, domain, splits, store)
+        learner = _rebuild(other, store.load(key), domain, splits, store)
         if isinstance(learner, BoostedTrees):
             name, shares = feature_namer(splits), learner.importance(splits.test.x[0].numel())
             order = [index for index in shares.argsort(descending=True, stable=True).tolist() if shares[index]]

@@ -14,8 +14,9 @@ import numpy as np
 from nbsr_core.metrics import names
 from nbsr_platform.base.shape import fits
 from nbsr_platform.report.drawable import WalkRow
+from nbsr_platform.report.groups import Ended, Group
 from nbsr_platform.report.numbers import evenly
-from nbsr_platform.report.study_results import Ended, Group, StudyResults
+from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.trials.results import TrialResult
 
 Rows = list[dict[str, Any]]

@@ -2,7 +2,8 @@
 
 Data decides: with the same fingerprint and the same seed two models were tested on the same rows. Without a seed in
 common their means stand beside each other, without a test; on other data a difference means nothing, and there is none.
-Answers to single test rows are not stored, so one seed allows no test.
+Models that were not treated alike after training (other options of `evaluation` by which something is fitted or chosen)
+stand beside each other without a verdict, and the reason is said.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from nbsr_core.errors import InputError
 from nbsr_core.metrics import LEAST_SEEDS, Interval
 from nbsr_core.metrics.intervals import figure_interval
 from nbsr_platform.base.plain_json import finite
+from nbsr_platform.report.differences import Asked, Difference, Line, compared, higher_is_better, in_words
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import short
-from nbsr_platform.report.verdicts import Difference, Line, difference, headline, higher_is_better, in_words, lines
 
 HOW = {
-    "paired": "mean difference over common seeds, with 95% interval and the p-value of a paired t-test",
+    "paired": "mean difference over common seeds with its 95% interval, and where answers to single samples were kept "
+    "the interval over seeds and samples; p is the larger one of a paired t-test over seeds and of a bootstrap over "
+    "both, corrected for the number of comparisons (Holm)",
     "few": f"fewer than {LEAST_SEEDS} seeds in common: plain differences, no test",
     "unpaired": "no seed in common, so not the same test rows: plain differences of the means, no test",
 }
@@ -61,18 +64,18 @@ class Beside:
     @property
     def verdict(self) -> str:
         """Better or worse only where a test says so."""
-        return self.plain.verdict if self.how == "paired" else "not tested"
+        return self.plain.verdict
 
     def cells(self) -> list[str]:
-        """The line of a table: names, figure, both values, difference, p, common seeds and verdict."""
+        """The line of a table, as `HEADS` names its columns."""
         gap = self.plain
-        p = "–" if gap.p is None else f"{gap.p:.2g}"
         values = [short(each, self.figure) for each in (self.value, self.other)]
-        return [self.model, self.against, in_words(self.figure), *values, gap.text, p, str(gap.seeds), self.verdict]
+        names = [self.model, self.against, in_words(self.figure)]
+        return [*names, *values, gap.text, gap.text_resampled, gap.text_p, gap.rests_on, self.verdict]
 
     def to_json(self) -> dict[str, Any]:
         gap = self.plain
-        bounds = gap.interval
+        bounds, drawn = gap.interval, gap.resampled
         return {
             "model": self.model,
             "against": self.against,
@@ -84,8 +87,13 @@ class Beside:
             "high": finite(bounds.high),
             "p": gap.p,
             "seeds": gap.seeds,
+            "over_samples": None
+            if drawn is None
+            else {"samples": drawn.samples, "low": drawn.interval.low, "high": drawn.interval.high, "p": drawn.p},
+            "corrected_p": gap.corrected,
             "how": self.how,
             "verdict": self.verdict,
+            "reason": gap.reason,
         }
 
 
@@ -103,8 +111,10 @@ class Pair:
 
     @property
     def how(self) -> list[str]:
-        """How the differences were made, each way once."""
-        return [words for way, words in HOW.items() if any(line.how == way for line in self.beside)]
+        """How the differences were made, each way once, and why some have no verdict."""
+        ways = [words for way, words in HOW.items() if any(line.how == way for line in self.beside)]
+        unlike = dict.fromkeys(line.gap.unlike for line in self.beside if line.gap is not None and line.gap.unlike)
+        return ways + [f"no verdict between models that were not treated alike: {words}" for words in unlike]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -115,18 +125,29 @@ class Pair:
         }
 
 
-HEADS = ("model", "against", "figure", "value", "other", "difference", "p", "common seeds", "verdict")
+HEADS = (
+    *("model", "against", "figure", "value", "other", "difference", "over seeds and samples", "corrected p"),
+    *("rests on", "verdict"),
+)
 
 
 def compare(first: Sequence[StudyResults], second: Sequence[StudyResults]) -> list[Pair]:
-    """Each study of the second with those of the first that are on the same data; an `InputError` if there is none."""
-    pairs = [
-        Pair(one, other, found)
+    """Each study of the second with those of the first that are on the same data; an `InputError` if there is none.
+
+    All comparisons are one family: the more of them, the more a difference must be sure of.
+    """
+    known = [
+        (one, other)
         for other in second
         for one in first
         if one.study.domain == other.study.domain and fingerprint(one) == fingerprint(other)
-        for found in [_beside(one, other)]
-        if found
+    ]
+    asked = [_asked(one, other) for one, other in known]
+    gaps = iter(compared([question for questions in asked for question in questions]))
+    pairs = [
+        Pair(one, other, [_beside(question, next(gaps)) for question in questions])
+        for (one, other), questions in zip(known, asked, strict=True)
+        if questions
     ]
     if not pairs:
         raise InputError(_refusal(first[0], second[0]))
@@ -147,18 +168,21 @@ def fingerprint(study_results: StudyResults) -> str:
     return ", ".join(found) or "none"
 
 
-def _beside(first: StudyResults, second: StudyResults) -> list[Beside]:
-    names = list(dict.fromkeys([*headline(second), *headline(first)]))
-    found = []
-    bases = lines(first)
-    for line in lines(second):
-        for base in _counterparts(line, bases):
-            for name in names:
-                mine, theirs = line.by_seed(name), base.by_seed(name)
-                if mine and theirs:
-                    means = [figure_interval(name, list(values.values())) for values in (mine, theirs)]
-                    found.append(Beside(line.name, base.name, name, means[0], means[1], difference(line, base, name)))
-    return found
+def _asked(first: StudyResults, second: StudyResults) -> list[Asked]:
+    """What is compared of two studies: figures that lines of the second and their counterparts in the first have."""
+    names = list(dict.fromkeys([*second.headline, *first.headline]))
+    return [
+        Asked(line, base, name)
+        for line in second.lines
+        for base in _counterparts(line, first.lines)
+        for name in names
+        if line.by_seed(name) and base.by_seed(name)
+    ]
+
+
+def _beside(asked: Asked, gap: Difference | None) -> Beside:
+    means = [figure_interval(asked.figure, list(line.by_seed(asked.figure).values())) for line, _ in asked.sides]
+    return Beside(asked.line.name, asked.other.name, asked.figure, means[0], means[1], gap)
 
 
 def _counterparts(line: Line, bases: Sequence[Line]) -> list[Line]:
@@ -187,7 +211,7 @@ def _refusal(first: StudyResults, second: StudyResults) -> str:
         ]
         what = "; ".join(differing) or "the same options, but the files changed in between"
         return f"{names} are not on the same data ({what}): a difference between them would mean nothing; {hint}"
-    judged = [name for name in headline(first) if higher_is_better(name) is not None]
+    judged = [name for name in first.headline if higher_is_better(name) is not None]
     return f"{names} have no figure in common ({', '.join(judged) or 'none'} of the first); {hint}"
 
 

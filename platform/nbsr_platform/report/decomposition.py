@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from nbsr_core.metrics import Interval
-from nbsr_platform.report.study_results import Group, StudyResults
+from nbsr_platform.report.groups import Group
+from nbsr_platform.report.study_results import StudyResults
 
 TABLE, LEAST_SETS, TINY = "posterior", 4, 1e-12
 TERMS = ("noise", "bias", "variance", "rest", "risk")
@@ -169,20 +170,35 @@ def chart_data(found: Sequence[Decomposed]) -> dict[str, Any]:
     }
 
 
-def table(found: Sequence[Decomposed], sets: int) -> str:
+def explained(found: Sequence[Decomposed]) -> str:
+    """What the table shows, in words."""
+    return (
+        f"Noise, bias and variance of the NLL over {len(found[0].without)} training sets, in nats, with jackknife 95% "
+        "intervals; rest is what the paper's equation leaves out. Risk is the sum of all. Initial weights differ "
+        "between training sets too: the variance is that of both."
+    )
+
+
+def rows(found: Sequence[Decomposed]) -> list[list[str]]:
+    """Name and `TERMS` of every model."""
+    return [[f"{item.name} {item.config}", *map(_cell, item.intervals.values())] for item in found]
+
+
+def said(found: Sequence[Decomposed]) -> list[str]:
+    """What each option does to the terms, a line each."""
+    return [change.text for config in ("deep", "fast") for change in changes(found, config)]
+
+
+def table(found: Sequence[Decomposed]) -> str:
     """Terms of every model as HTML, and what each option does to them."""
     heads = "".join(f"<th>{name}" for name in TERMS)
     body = []
-    for item in found:
-        cells = "".join(f"<td>{_cell(interval)}" for interval in item.intervals.values())
-        body.append(f"<tr><th scope=row>{escape(f'{item.name} {item.config}')}{cells}")
-    said = "".join(f"<li>{escape(change.text)}" for config in ("deep", "fast") for change in changes(found, config))
+    for name, *cells in rows(found):
+        body.append(f"<tr><th scope=row>{escape(name)}{''.join(f'<td>{cell}' for cell in cells)}")
     return (
-        f"<p>Noise, bias and variance of the NLL over {sets} training sets, in nats, with jackknife 95% intervals; "
-        "<i>rest</i> is what the paper's equation leaves out. Risk is the sum of all. Initial weights differ between "
-        "training sets too: the variance is that of both.</p>"
+        f"<p>{explained(found)}</p>"
         f"<div class=wide><table><thead><tr><th>model{heads}</thead><tbody>{''.join(body)}</tbody></table></div>"
-        f"<ul>{said}</ul>"
+        f"<ul>{''.join(f'<li>{escape(line)}' for line in said(found))}</ul>"
     )
 
 

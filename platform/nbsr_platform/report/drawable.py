@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NotRequired, TypedDict
 
+from nbsr_core.errors import InputError
+from nbsr_core.evaluation import samples
 from nbsr_platform.base.shape import fits
 from nbsr_platform.trials.results import TrialResult
 
@@ -99,6 +101,19 @@ class PosteriorRow(TypedDict):
     fast: NotRequired[list[float]]
 
 
+class SampleRow(TypedDict):
+    """The answers to one set of samples, packed; see `nbsr_core.evaluation.samples`."""
+
+    set: str
+    use: str
+    count: int
+    of: int
+    labels: str
+    right: str
+    nll: str
+    early: NotRequired[str]
+
+
 TABLES: dict[str, type] = {
     "frontier": FrontierRow,
     "reliability": ReliabilityRow,
@@ -110,6 +125,7 @@ TABLES: dict[str, type] = {
     "usage": UsageRow,
     "edges": EdgeRow,
     "posterior": PosteriorRow,
+    samples.TABLE: SampleRow,
 }
 
 
@@ -176,6 +192,8 @@ def drawable(result: TrialResult) -> tuple[TrialResult, list[str]]:
     left_out = [name for name, row in TABLES.items() if not fits(result.tables.get(name, []), list[row])]  # type: ignore[valid-type]
     if not _of_one_size(result.tables.get("posterior", [])):
         left_out.append("posterior")
+    if samples.TABLE not in left_out and not _can_be_unpacked(result.tables.get(samples.TABLE, [])):
+        left_out.append(samples.TABLE)
     audits = [audit for audit in result.audits if fits(audit, WalkRow) or _is_story(audit)]
     if len(audits) < len(result.audits):
         left_out.append("audits")
@@ -183,6 +201,13 @@ def drawable(result: TrialResult) -> tuple[TrialResult, list[str]]:
         return result, []
     tables = {name: rows for name, rows in result.tables.items() if name not in left_out}
     return replace(result, tables=tables, audits=audits), list(dict.fromkeys(left_out))
+
+
+def _can_be_unpacked(rows: list[dict[str, Any]]) -> bool:
+    try:
+        return all(samples.unpack(row) is not None for row in rows)
+    except InputError:
+        return False
 
 
 def _is_story(audit: dict[str, Any]) -> bool:

@@ -18,9 +18,10 @@ from nbsr_core.trace.visit import OFF_CHART
 from nbsr_platform.base import plain_json
 from nbsr_platform.report import charts, decomposition, searches, tables
 from nbsr_platform.report.comparing import Pair
+from nbsr_platform.report.groups import Group
 from nbsr_platform.report.numbers import brief
 from nbsr_platform.report.reproduce import reproduce
-from nbsr_platform.report.study_results import Group, StudyResults
+from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import without_interval
 from nbsr_platform.report.verdicts import answer
 
@@ -60,10 +61,15 @@ def write_report(
     question: str | None = None,
     compared: Sequence[Pair] = (),
 ) -> Path:
-    """Write the page beside its place and rename it there, so that a reader never sees half of it."""
+    """Write the page as one file."""
+    return put(path, page(all_results, title, question=question, compared=compared))
+
+
+def put(path: Path, text: str) -> Path:
+    """Write a file beside its place and rename it there, so that a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".tmp")
-    beside.write_text(page(all_results, title, question=question, compared=compared), encoding="utf-8")
+    beside.write_text(text, encoding="utf-8")
     os.replace(beside, path)
     return path
 
@@ -140,11 +146,10 @@ def _add_study(made: Page, study_results: StudyResults, anchor: str, *, named: b
     for note in study_results.notes:
         made.add(f"<p class=note>{escape(note)}</p>")
     if study_results.finished:
-        made.add(
-            "<h3>Figures</h3><p>Means with 95% intervals (Student-t over seeds; for shares on the logit scale, which "
-            f"stays within 0 and 1); bold is best.{_few(study_results)}</p>"
-        )
+        made.add(f"<h3>Figures</h3><p>{escape(tables.INTERVALS)}{_few(study_results)}</p>")
         made.add(tables.comparison(study_results) + tables.paired(study_results))
+        by_depth = tables.by_depth(study_results)
+        made.add(f"<h3>Depth</h3>{by_depth}" if by_depth else "")
     if folded:
         made.add("<details class=more><summary>Plots, walks, training, and how to reproduce</summary>")
     if study_results.finished:
@@ -172,7 +177,7 @@ def _few(study_results: StudyResults) -> str:
 def _add_decomposition(made: Page, study_results: StudyResults) -> None:
     found = decomposition.decompose(study_results)
     if found:
-        made.add(f"<h3>Bias and variance</h3>{decomposition.table(found, len(found[0].without))}")
+        made.add(f"<h3>Bias and variance</h3>{decomposition.table(found)}")
         if found[0].options:
             made.plot("decomposition", decomposition.chart_data(found), "Means over the test inputs; bands are 95%.")
 

@@ -8,35 +8,15 @@ from functools import cached_property
 
 from nbsr_core.metrics.names import CEILING
 from nbsr_platform.report import summary
+from nbsr_platform.report.differences import Asked, Difference, Line, compared, higher_is_better
 from nbsr_platform.report.drawable import drawable
+from nbsr_platform.report.groups import Ended, Group
 from nbsr_platform.search.proposals import Proposal
 from nbsr_platform.study.study import Study
 from nbsr_platform.trials.environment import differences
-from nbsr_platform.trials.results import TrialResult
-from nbsr_platform.trials.trial import Trial
-
-Ended = tuple[Trial, TrialResult]
 
 # Models (or members of a Pareto set) that are shown in full; a table has all of them.
 MOST_SHOWN = 12
-
-
-@dataclass(frozen=True)
-class Group:
-    """The trials of one model (of one proposal, in a search), seed by seed."""
-
-    name: str
-    family: str
-    members: Sequence[Ended]
-
-    @property
-    def results(self) -> list[TrialResult]:
-        return [result for _, result in self.members]
-
-    @property
-    def first(self) -> Ended:
-        """The trial of the first seed: where one trial must stand for all, nobody chose it."""
-        return self.members[0]
 
 
 @dataclass(frozen=True)
@@ -85,6 +65,31 @@ class StudyResults:
             Group(label if proposal is None else f"{label} #{proposal}", members[0][0].family, members)
             for (label, proposal), members in found.items()
         ]
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Every line that the comparison has of a trained model, with its seeds."""
+        groups = {group.name: group for group in self.groups}
+        found = []
+        for row in self.rows:
+            number, _, config = row.config.rpartition(" ")
+            group = groups.get(f"{row.model} {number}".strip())
+            if group is not None:
+                found.append(Line(row.name, config, row.family, group))
+        return found
+
+    @property
+    def headline(self) -> list[str]:
+        """The figures that a person compares first."""
+        return summary.shown_figures(self.study.domain_object.shown, self.rows)
+
+    @cached_property
+    def against_baselines(self) -> list[Difference]:
+        """Every NBSR line against every baseline, in those of these figures that have a better and a worse."""
+        figures = [name for name in self.headline if higher_is_better(name) is not None]
+        mine, others = ([line for line in self.lines if line.family == family] for family in ("nbsr", "baseline"))
+        found = compared([Asked(line, other, name) for line in mine for other in others for name in figures])
+        return [gap for gap in found if gap is not None]
 
     @property
     def shown(self) -> list[Group]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Shares that people say in percent, by the last part of their names.
-PERCENT = ("accuracy", "coverage", "error_answered")
+PERCENT = ("accuracy", "coverage", "abstained", "error_answered")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class ComparisonRow:
     metrics: dict[str, Interval]
     paper: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """As people call the line: model and use."""
+        return f"{self.model} {self.config}".strip()
+
     def to_json(self) -> dict[str, object]:
         return {
             "study": self.study,
@@ -60,7 +65,7 @@ class ComparisonRow:
     def cell(self, name: str) -> str:
         """One figure as a person reads it in a narrow column: its bounds below it, then the paper's."""
         estimate, spread = _estimate_and_spread(self.metrics.get(name), name)
-        ours = f"{estimate}\n{spread}" if "–" in spread else f"{estimate} {spread}".strip()
+        ours = f"{estimate}\n{spread}".strip()
         if name not in self.paper:
             return ours
         return f"{ours}\n(paper {short(Interval(self.paper[name], math.nan, math.nan), name)})"

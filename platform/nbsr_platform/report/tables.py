@@ -6,25 +6,32 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import nan
 
-from nbsr_core.metrics import LEAST_SEEDS, Interval
-from nbsr_platform.report import pareto
+from nbsr_core.metrics import Interval
+from nbsr_core.metrics.names import CEILING
+from nbsr_platform.report import depths, pareto
 from nbsr_platform.report.comparing import HEADS, Pair
+from nbsr_platform.report.differences import CHANCE, Difference, higher_is_better, in_words
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import ComparisonRow, short
-from nbsr_platform.report.verdicts import (
-    Difference,
-    against_baselines,
-    headline,
-    higher_is_better,
-    in_words,
-)
 
-SIGNS = {"better": "▲ better", "worse": "▼ worse", "undecided": "· not decided", "equal": "= equal"}
+SIGNS = {
+    "better": "▲ better",
+    "worse": "▼ worse",
+    "undecided": "· not decided",
+    "equal": "= equal",
+    "not tested": "– not tested",
+    "not judged": "– not judged",
+}
+INTERVALS = (
+    "Means with 95% intervals (Student-t over seeds; for shares on the logit scale, which stays within 0 and 1); "
+    "bold is best."
+)
+COLUMNS = ("model", "against", "figure", "difference", "over seeds and samples", "corrected p", "rests on", "verdict")
 
 
 def comparison(study_results: StudyResults) -> str:
     """Models x figures: those that people compare first, and all others folded away."""
-    first = headline(study_results)
+    first = study_results.headline
     names = list(dict.fromkeys(name for row in study_results.rows for name in row.metrics))
     rest = [name for name in names if name not in first]
     parts = [_figures(study_results, first)]
@@ -36,17 +43,16 @@ def comparison(study_results: StudyResults) -> str:
 
 def _figures(study_results: StudyResults, names: Sequence[str]) -> str:
     rows = study_results.rows
-    arrows = {True: " ↑", False: " ↓", None: ""}
-    heads = [f"<th>{_label(name)}{arrows[higher_is_better(name)]}" for name in names]
-    best = {name: _best(rows, name) for name in names}
+    heads = [f"<th>{escape(head(name))}" for name in names]
+    winners = {name: best(rows, name) for name in names}
     body = []
     for row in rows:
         cells = []
         for name in names:
-            mark = " class=best" if row.metrics.get(name) is not None and best[name] is row else ""
+            mark = " class=best" if row.name in winners[name] else ""
             cells.append(f"<td{mark}>{escape(short(row.metrics.get(name), name))}{_published(row, name)}")
         kind = " class=nbsr" if row.family == "nbsr" else ""
-        body.append(f"<tr{kind}><th scope=row>{escape(_name(row))}<td>{row.n}{''.join(cells)}")
+        body.append(f"<tr{kind}><th scope=row>{escape(row.name)}<td>{row.n}{''.join(cells)}")
     return (
         f"<div class=wide><table><thead><tr><th>model<th>seeds{''.join(heads)}</thead>"
         f"<tbody>{''.join(body)}</tbody></table></div>"
@@ -60,32 +66,41 @@ def _published(row: ComparisonRow, name: str) -> str:
     return f"<small>paper {escape(short(Interval(row.paper[name], nan, nan), name))}</small>"
 
 
-def _best(rows: Sequence[ComparisonRow], name: str) -> ComparisonRow | None:
+def head(figure: str) -> str:
+    """A figure's name over its column, with an arrow to what is better."""
+    arrows = {True: " ↑", False: " ↓", None: ""}
+    return in_words(figure) + arrows[higher_is_better(figure)]
+
+
+def best(rows: Sequence[ComparisonRow], name: str) -> list[str]:
+    """The lines with the best mean of a figure; none where there is nothing to be best at, or all are equal."""
     higher = higher_is_better(name)
-    known = [row for row in rows if name in row.metrics and row.family in ("nbsr", "baseline")]
-    if higher is None or len(known) < 2:
-        return None
-    return max(known, key=lambda row: (1 if higher else -1) * row.metrics[name].estimate)
+    known = {row.name: row.metrics[name].estimate for row in rows if name in row.metrics and row.family != CEILING}
+    if higher is None or len(set(known.values())) < 2:
+        return []
+    top = (max if higher else min)(known.values())
+    return [line for line, mean in known.items() if mean == top]
 
 
 def _label(figure: str) -> str:
     return escape(in_words(figure))
 
 
-def _name(row: ComparisonRow) -> str:
-    return f"{row.model} {row.config}".strip()
-
-
 def paired(study_results: StudyResults) -> str:
     """NBSR against each baseline, seed by seed."""
-    gaps = against_baselines(study_results)
-    if not gaps:
-        return ""
-    words = (
-        "<p>Paired over common seeds: NBSR minus baseline, mean with 95% interval, and the p-value of a paired t-test "
-        f"(of {len(gaps)} comparisons; not corrected for their number).</p>"
+    gaps = study_results.against_baselines
+    return f"<p>{escape(how_tested(gaps))}</p>{differences(gaps)}" if gaps else ""
+
+
+def how_tested(gaps: Sequence[Difference]) -> str:
+    """In words, what the table of differences shows and what a verdict rests on."""
+    judged = sum(gap.corrected is not None for gap in gaps)
+    return (
+        "NBSR minus baseline over common seeds: mean and 95% interval (paired t over seeds); beside it the 95% "
+        "interval over seeds and test samples (bootstrap), where answers to single samples were kept. p is the larger "
+        f"one of both tests, corrected for {judged} comparisons (Holm); better and worse are said where it is below "
+        f"{CHANCE:.0%}."
     )
-    return words + differences(gaps)
 
 
 def beside(pair: Pair) -> str:
@@ -100,17 +115,33 @@ def beside(pair: Pair) -> str:
 
 
 def differences(gaps: Sequence[Difference]) -> str:
-    """One line a comparison."""
+    """A line for each comparison."""
     body = []
     for gap in gaps:
-        p = "–" if gap.p is None else f"{gap.p:.2g}"
-        seeds = f"{gap.seeds}" if gap.seeds >= LEAST_SEEDS else f"{gap.seeds}: too few for a test"
-        body.append(
-            f"<tr class={gap.verdict}><th scope=row>{escape(gap.line)}<td>{escape(gap.other)}<td>{_label(gap.figure)}"
-            f"<td>{escape(gap.text)}<td>{p}<td>{seeds}<td>{SIGNS[gap.verdict]}"
-        )
-    heads = "".join(f"<th>{name}" for name in ("model", "against", "figure", "difference", "p", "seeds", "verdict"))
+        first, *cells = map(escape, difference_cells(gap))
+        body.append(f"<tr class={gap.verdict.split()[0]}><th scope=row>{first}{''.join(f'<td>{c}' for c in cells)}")
+    heads = "".join(f"<th>{name}" for name in COLUMNS)
     return f"<div class=wide><table class=paired><thead><tr>{heads}</thead><tbody>{''.join(body)}</tbody></table></div>"
+
+
+def difference_cells(gap: Difference) -> list[str]:
+    """What stands in `COLUMNS`."""
+    names = [gap.line, gap.other, in_words(gap.figure)]
+    return [*names, gap.text, gap.text_resampled, gap.text_p, gap.rests_on, SIGNS[gap.verdict]]
+
+
+def by_depth(study_results: StudyResults) -> str:
+    """What depth brings, a line for each model, and the figures of every depth; empty if no walk takes two steps."""
+    said = "".join(f"<li>{escape(found.text)}" for found in depths.deeper(study_results))
+    if not said:
+        return ""
+    body = []
+    for first, *cells in depths.depth_rows(study_results):
+        body.append(f"<tr class=nbsr><th scope=row>{escape(first)}{''.join(f'<td>{escape(cell)}' for cell in cells)}")
+    heads = "".join(f"<th>{name}" for name in depths.COLUMNS)
+    return (
+        f"<ul>{said}</ul><div class=wide><table><thead><tr>{heads}</thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
 
 
 def members(study_results: StudyResults) -> str:

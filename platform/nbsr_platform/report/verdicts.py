@@ -1,134 +1,19 @@
-"""Who wins by how much, and can we tell? Paired differences over common seeds, and the answer in three lines.
+"""Who wins by how much, and can we tell? The answer of a study in a few lines.
 
-Trials of one seed share their data, so models are compared seed by seed: the spread between seeds, which both models
-have in common, does not count against either. Nothing here is written by hand: a study that loses says so.
+Nothing here is written by hand: a study that loses says so.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
-from nbsr_core.metrics import LEAST_SEEDS, Interval, seed_interval
+from nbsr_core.metrics import LEAST_SEEDS, Interval
 from nbsr_core.metrics.intervals import figure_interval
-from nbsr_core.metrics.names import last_part, stored_name
-from nbsr_platform.report.study_results import Group, StudyResults
-from nbsr_platform.report.summary import ComparisonRow, short, shown_figures
-
-# Last part of a figure's name: whether more of it is better. What is not here is shown, but nobody wins by it.
-HIGHER = {
-    **dict.fromkeys(("accuracy", "accuracy_answered", "auroc", "success", "exited", "routing_agreement"), True),
-    **dict.fromkeys(("ece", "adaptive_ece", "nll", "brier", "perplexity", "fpr95", "aurc", "error_answered"), False),
-    "coverage": True,
-    **dict.fromkeys(("mean_depth", "mean_cost", "cost", "error"), False),
-}
-# How early a walk ends, and how many are answered, is a price, not a merit: it is judged beside accuracy, never alone.
-PRICES = {"mean_depth", "mean_cost", "exited", "cost", "coverage"}
-
-Verdict = Literal["better", "worse", "undecided", "equal"]
-
-
-def higher_is_better(figure: str) -> bool | None:
-    return HIGHER.get(last_part(figure))
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of the comparison with its figures seed by seed."""
-
-    name: str
-    config: str
-    family: str
-    group: Group
-
-    def by_seed(self, figure: str) -> dict[int, float]:
-        name = stored_name(figure, "fast" if self.config == "fast" else "test")
-        found = {trial.seed: result.metrics.get(name) for trial, result in self.group.members}
-        return {seed: value for seed, value in found.items() if value is not None and math.isfinite(value)}
-
-
-def lines(study_results: StudyResults) -> list[Line]:
-    """Every line that the table has, with its seeds."""
-    groups = {group.name: group for group in study_results.groups}
-    found = []
-    for row in study_results.rows:
-        number, _, config = row.config.rpartition(" ")
-        group = groups.get(f"{row.model} {number}".strip())
-        if group is not None:
-            found.append(Line(f"{row.model} {row.config}".strip(), config, row.family, group))
-    return found
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One line against another in one figure, over the seeds that both have.
-
-    Attributes:
-        interval: mean difference (line - other) and its 95% interval; NaN bounds for one seed or two.
-        p: of the paired t-test, None if there is none (so few seeds, or the same difference in every seed).
-    """
-
-    line: str
-    other: str
-    figure: str
-    seeds: int
-    interval: Interval
-    p: float | None
-
-    @property
-    def verdict(self) -> Verdict:
-        """Better or worse only where the interval leaves zero out."""
-        if self.interval.estimate == 0 and self.interval.low == self.interval.high == 0:
-            return "equal"  # in every seed
-        higher = higher_is_better(self.figure)
-        if higher is None or not (self.interval.low > 0 or self.interval.high < 0):
-            return "undecided"
-        return "better" if (self.interval.estimate > 0) == higher else "worse"
-
-    @property
-    def text(self) -> str:
-        """The difference as a person reads it."""
-        scale, unit, digits = (100, " points", 2) if self.figure.endswith("accuracy") else (1, "", 4)
-
-        def signed(value: float) -> str:
-            return f"{round(value * scale, digits) + 0.0:+.{digits}f}".replace("-", "−")
-
-        if math.isnan(self.interval.low):
-            return f"{signed(self.interval.estimate)}{unit}"
-        return (
-            f"{signed(self.interval.estimate)}{unit} (95% {signed(self.interval.low)} to {signed(self.interval.high)})"
-        )
-
-
-def difference(line: Line, other: Line, figure: str) -> Difference | None:
-    """Compare two lines over their common seeds; None where they have none."""
-    mine, theirs = line.by_seed(figure), other.by_seed(figure)
-    seeds = sorted(mine.keys() & theirs.keys())
-    if not seeds:
-        return None
-    gaps = [mine[seed] - theirs[seed] for seed in seeds]
-    p = None
-    from scipy.stats import ttest_rel  # slow to import, and only a report needs it
-
-    if len(seeds) >= LEAST_SEEDS and max(gaps) - min(gaps) > 1e-12 * max(map(abs, gaps)):
-        p = float(ttest_rel([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds]).pvalue)
-    return Difference(line.name, other.name, figure, len(seeds), seed_interval(gaps), p)
-
-
-def against_baselines(study_results: StudyResults, figures: Sequence[str] | None = None) -> list[Difference]:
-    """Every NBSR line against every baseline, in the figures that somebody can win by."""
-    known = lines(study_results)
-    judged = [name for name in (figures or headline(study_results)) if higher_is_better(name) is not None]
-    pairs = [(mine, other) for mine in known if mine.family == "nbsr" for other in known if other.family == "baseline"]
-    found = [difference(mine, other, name) for mine, other in pairs for name in judged]
-    return [item for item in found if item is not None]
-
-
-def headline(study_results: StudyResults) -> list[str]:
-    """The figures that a person compares first."""
-    return shown_figures(study_results.study.domain_object.shown, study_results.rows)
+from nbsr_platform.report.differences import Difference, higher_is_better, in_words, is_merit
+from nbsr_platform.report.groups import Group
+from nbsr_platform.report.study_results import StudyResults
+from nbsr_platform.report.summary import ComparisonRow, short
 
 
 def answer(study_results: StudyResults) -> list[str]:
@@ -150,43 +35,59 @@ def _compared(study_results: StudyResults) -> str:
 
 
 def _winner(study_results: StudyResults) -> str:
-    primary = next(
-        (name for name in headline(study_results) if name not in PRICES and higher_is_better(name) is not None), None
-    )
+    primary = next(filter(is_merit, study_results.headline), None)
     if primary is None:
         return "No figure that one could win by."
     rows = [row for row in study_results.rows if primary in row.metrics and row.family in ("nbsr", "baseline")]
     best = _best(rows, primary)
-    said = f"Best {in_words(primary)}: {_name(best)}, {bounds(best, primary)}."
+    said = f"Best {in_words(primary)}: {best.name}, {bounds(best, primary)}."
     rivals = [row for row in rows if (row.family == "nbsr") != (best.family == "nbsr")]
     if not rivals:
         return said
-    rival, known = _best(rivals, primary), {line.name: line for line in lines(study_results)}
-    gap = difference(known[_name(rival)], known[_name(best)], primary)
+    rival = _best(rivals, primary)
     kind = "NBSR" if rival.family == "nbsr" else "baseline"
-    said += f" Best {kind}: {_name(rival)}, {bounds(rival, primary)}"
+    said += f" Best {kind}: {rival.name}, {bounds(rival, primary)}"
+    gap = _between(rival.name, best.name, primary, study_results.against_baselines)
     if gap is None:
         return f"{said}; they share no seed."
     return f"{said}: {gap.text} over {gap.seeds} common seed{'s' if gap.seeds > 1 else ''}, {_judged(gap)}."
 
 
+def _between(line: str, other: str, figure: str, gaps: Sequence[Difference]) -> Difference | None:
+    """The difference of two lines, whichever way round it was made."""
+    for gap in gaps:
+        if gap.figure == figure and {gap.line, gap.other} == {line, other}:
+            return gap if gap.line == line else gap.reversed
+    return None
+
+
 def _shortcomings(study_results: StudyResults) -> str:
-    gaps = against_baselines(study_results)
+    gaps = study_results.against_baselines
     if not gaps:
         families = {row.family for row in study_results.rows}
         return f"No {'baseline' if 'nbsr' in families else 'NBSR model'} in this study: nothing to fall short of."
-    merits = [gap for gap in gaps if last_part(gap.figure) not in PRICES]
+    merits = [gap for gap in gaps if is_merit(gap.figure)]
+    judged = [gap for gap in merits if gap.reason is None]
+    if not merits:
+        return "No figure in which NBSR could fall short of a baseline."
+    if not judged:
+        return f"No verdict on any of {len(merits)} comparisons: it takes at least {LEAST_SEEDS} common seeds."
     parts = [
-        f"{words} {_listed([gap for gap in merits if gap.verdict == verdict])}"
+        f"{words} {_listed([gap for gap in judged if gap.verdict == verdict])}"
         for verdict, words in (("worse", "NBSR falls short:"), ("better", "NBSR is ahead:"))
-        if any(gap.verdict == verdict for gap in merits)
+        if any(gap.verdict == verdict for gap in judged)
     ]
-    if not any(gap.verdict == "worse" for gap in merits):
-        parts.insert(0, "NBSR falls short of no baseline in any figure beyond what seeds explain")
-    undecided = sum(gap.verdict in ("undecided", "equal") for gap in merits)
+    if not any(gap.verdict == "worse" for gap in judged):
+        parts.insert(0, "NBSR falls short of no baseline in any figure beyond what chance explains")
+    undecided = sum(gap.verdict not in ("better", "worse") for gap in merits)
     if undecided:
-        parts.append(f"{undecided} of {len(merits)} comparisons are not decided by these seeds")
+        parts.append(f"{undecided} of {len(merits)} comparisons are not decided by these {_tested_on(judged)}")
     return "; ".join(parts) + "."
+
+
+def _tested_on(gaps: Sequence[Difference]) -> str:
+    """What differences were tested on: `seeds`, or `seeds and samples`."""
+    return "seeds and samples" if any(gap.resampled is not None for gap in gaps) else "seeds"
 
 
 def _unknown(study_results: StudyResults) -> list[str]:
@@ -200,7 +101,7 @@ def _unknown(study_results: StudyResults) -> list[str]:
         return []
     best = _best(known, "error_answered")
     figures = {name: short(Interval(found.estimate, math.nan, math.nan), name) for name, found in best.metrics.items()}
-    said = f'"I don\'t know": {_name(best)} answers {figures["coverage"]} of the test samples and is wrong in'
+    said = f'"I don\'t know": {best.name} answers {figures["coverage"]} of the test samples and is wrong in'
     said += f" {figures['error_answered']} of these"
     if "accuracy" in best.metrics:
         said += f" (in {100 * (1 - best.metrics['accuracy'].estimate):.1f}% if it had to answer all)"
@@ -280,27 +181,17 @@ def _best(rows: Sequence[ComparisonRow], figure: str) -> ComparisonRow:
     return max(rows, key=lambda row: sign * row.metrics[figure].estimate)
 
 
-def _name(row: ComparisonRow) -> str:
-    return f"{row.model} {row.config}".strip()
-
-
-def in_words(figure: str) -> str:
-    """A figure's name as people say it: `noise_draws/ece` -> `noise draws, ECE`."""
-    parts = [part.upper() if part in ("ece", "nll") else part.replace("_", " ") for part in figure.split("/")]
-    return ", ".join(parts)
-
-
 def _judged(gap: Difference) -> str:
-    chance = "" if gap.p is None else f" (p = {gap.p:.2g})"
-    if gap.seeds < LEAST_SEEDS:
-        return "too few for a test"
+    chance = "" if gap.corrected is None else f" (corrected p = {gap.corrected:.2g}; {gap.rests_on})"
+    nor = "seeds do not explain" if gap.resampled is None else "neither seeds nor samples explain"
     words: Mapping[str, str] = {
-        "better": "a difference that seeds do not explain",
-        "worse": "a difference that seeds do not explain",
-        "undecided": "not told apart by these seeds",
+        "better": f"a difference that {nor}",
+        "worse": f"a difference that {nor}",
+        "undecided": f"not told apart by these {_tested_on([gap])}",
         "equal": "the same in every seed",
+        "not tested": "too few for a test",
     }
-    return words[gap.verdict] + chance
+    return words.get(gap.verdict, gap.reason or gap.verdict) + chance
 
 
 def bounds(row: ComparisonRow, figure: str) -> str:

@@ -22,6 +22,7 @@ from torch import Tensor
 from nbsr_core.domains.domain import Signature, UnknownModuleError, find_domain
 from nbsr_core.domains.service import Column, Questions, Service
 from nbsr_core.errors import InputError
+from nbsr_core.evaluation.after_training import temperatures_in
 from nbsr_core.learning.learners import Learner
 from nbsr_core.metrics import names
 from nbsr_platform.study.options import from_plain
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from nbsr_platform.trials.results import TrialResult
     from nbsr_platform.trials.trial import Trial
 
+TUPLES = ("class_names", "feature_names", "temperatures")
 CONFIG, WEIGHTS = "config.json", "model.pt"
 MOST_NAMED = 5
 # As good as infinity, and JSON knows it.
@@ -43,6 +45,7 @@ class ModelConfig:
     Attributes:
         eta: exit threshold; None walks to the end.
         max_vacuity: abstain above it; None never does.
+        temperatures: of its calibration, see `Learner.use_temperatures`.
         left_out: why code of one's own is not stored with the model; empty if it is, or if there is none.
     """
 
@@ -53,6 +56,7 @@ class ModelConfig:
     feature_names: tuple[str, ...]
     eta: float | None = None
     max_vacuity: float | None = None
+    temperatures: tuple[float, ...] = ()
     left_out: str = ""
 
     @staticmethod
@@ -67,6 +71,7 @@ class ModelConfig:
             tuple(result.data["feature_names"]),
             None if eta is None or eta == -math.inf else min(eta, LARGEST),
             result.max_vacuity(trial.evaluation),
+            temperatures_in(result.metrics),
         )
 
     @property
@@ -84,7 +89,7 @@ class ModelConfig:
     @staticmethod
     def from_json(text: str) -> ModelConfig:
         plain = json.loads(text)
-        return ModelConfig(**{**plain, **{name: tuple(plain[name]) for name in ("class_names", "feature_names")}})
+        return ModelConfig(**{**plain, **{name: tuple(plain[name]) for name in TUPLES if name in plain}})
 
 
 def load_learner(config: ModelConfig, state: dict[str, Any]) -> Learner:
@@ -100,6 +105,7 @@ def load_learner(config: ModelConfig, state: dict[str, Any]) -> Learner:
     with torch.random.fork_rng(devices=[]):
         learner = kind.build(from_plain(kind.options, config.options), config.signature)
     learner.load_state(state)
+    learner.use_temperatures(config.temperatures)
     return learner
 
 

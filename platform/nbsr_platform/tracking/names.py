@@ -79,7 +79,7 @@ def _tags_of_result(result: TrialResult) -> dict[str, str]:
 def trial_parameters(trial: Trial, result: TrialResult | None) -> dict[str, str]:
     """Options of the trial and, of one that has ended, the environment of its result, flat, under dotted names."""
     made_in = {} if result is None else result.environment
-    environment = {name: value for name, value in made_in.items() if name != "hostname"}
+    environment = {name: value for name, value in made_in.items() if name not in ("hostname", "date")}
     tree = {
         "options": trial.options,
         "training": trial.training,

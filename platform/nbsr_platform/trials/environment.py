@@ -1,4 +1,4 @@
-"""Where a result was made: what may change its last digits, and what a reader needs to repeat it.
+"""Where and when a result was made: what may change its last digits, and what a reader needs to repeat it.
 
 Versions of libraries, compiled or plain kernels, threads and workers change the order of sums, not what is computed.
 So they do not enter a trial's key by default; they stand with every result, and a report says where they differ.
@@ -11,6 +11,7 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ def environment(threads: int, workers: int, device: str) -> dict[str, str]:
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "commit": _git_commit(),
+        "date": datetime.now(UTC).date().isoformat(),
     }
 
 
@@ -87,4 +89,7 @@ def _kernels() -> str:
 
 @cache
 def _git_commit() -> str:
-    return git.commit(Path(nbsr_core.__file__).parent) or "unknown"
+    """The commit of the library, and whether its files differ from it: figures of changed code are not the commit's."""
+    folder = Path(nbsr_core.__file__).parent
+    commit = git.commit(folder) or "unknown"
+    return f"{commit} with changes" if git.has_changes(folder, ".") else commit

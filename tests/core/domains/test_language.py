@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from nbsr_core import metrics
 from nbsr_core.domains.domain import Question, Signature, find_domain
 from nbsr_core.domains.language import grammar, text
-from nbsr_core.domains.language.data import LanguageData, LanguageSplits
+from nbsr_core.domains.language.counts import WordCounts
+from nbsr_core.domains.language.data import LanguageData, LanguageSplits, with_unknown_word
 from nbsr_core.domains.language.generation import goes_on, nucleus, read_prompt, top_k
 from nbsr_core.domains.language.grammar import BOS, EOS, PAD, UNK
+from nbsr_core.domains.language.judging import last_rows
 from nbsr_core.domains.language.models import (
-    MoeOptions,
     NbsrOptions,
     StandardOptions,
     TokenNbsr,
     Top1Head,
-    build_moe,
     build_nbsr,
     build_standard,
 )
@@ -51,6 +53,13 @@ def nbsr_options() -> NbsrOptions:
         density=DensityOptions(enabled=True),
         objective=Objective(every_depth=0.5, concept=0.1),
     )
+
+
+def built(kind: str) -> Learner:
+    """A model with the options that it has by default, not trained."""
+    seed_everything(3)
+    offered = LANGUAGE.models[kind]
+    return offered.build(offered.options(), GRAMMAR)
 
 
 @pytest.fixture(scope="module")
@@ -201,10 +210,9 @@ def test_top1_is_the_favoured_expert_scaled_by_its_probability() -> None:
     torch.testing.assert_close(head(h), torch.stack(wanted), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [build_standard, build_moe, build_nbsr])
-def test_every_model_gives_a_distribution_for_every_token(make: object, splits: LanguageSplits) -> None:
-    options = {build_standard: StandardOptions(), build_moe: MoeOptions(), build_nbsr: NbsrOptions()}[make]  # type: ignore[index]
-    learner: Learner = make(options, GRAMMAR)  # type: ignore[operator]
+@pytest.mark.parametrize("kind", ["standard", "moe", "nbsr"])
+def test_every_model_gives_a_distribution_for_every_token(kind: str, splits: LanguageSplits) -> None:
+    learner = built(kind)
     probs = learner.probabilities(splits.test.x)
     assert probs.shape == (int((splits.test.y != PAD).sum()), 65)
     assert len(learner.labels(splits.test.y)) == len(probs)
@@ -242,14 +250,102 @@ def test_it_learns_the_grammar_and_stops_at_the_unknown(trained: TokenNbsr, spli
     assert found["known/abstained"] < 0.05
 
 
-def test_a_baseline_has_the_same_figures_and_never_abstains(splits: LanguageSplits, trained: TokenNbsr) -> None:
-    options = EvaluationOptions(max_vacuity=2 / 3)
-    flat = LANGUAGE.evaluate(build_standard(StandardOptions(), GRAMMAR), splits, options).metrics
+PROMPTS = ("known", "unk", "scrambled")
+ALL_DETECTORS = ("confidence", "energy", "mahalanobis", "knn", "vim", "counts")
+
+
+def announced(learner: Learner, options: EvaluationOptions) -> set[str]:
+    found = LANGUAGE.figures(LanguageData(), (), learner, options)
+    assert found is not None
+    return {name for name in found if name.split("/")[0] in PROMPTS}
+
+
+@pytest.mark.parametrize("kind", ["standard", "moe"])
+def test_baselines_abstain_by_their_own_doubt_and_by_every_detector_like_nbsr(
+    kind: str, splits: LanguageSplits, trained: TokenNbsr
+) -> None:
+    options = EvaluationOptions(max_vacuity=2 / 3, audits=0)
+    learner = built(kind)
+    flat = LANGUAGE.evaluate(learner, splits, options).metrics
     walked = LANGUAGE.evaluate(trained, splits, options).metrics
-    for name in ("test/perplexity", "test/ece", "test/accuracy", "unk/abstained", "bound/perplexity"):
-        assert name in flat
-        assert name in walked
-    assert flat["unk/abstained"] == 0
+    for found, model in ((flat, learner), (walked, trained)):
+        assert {name for name in found if name.split("/")[0] in PROMPTS} == announced(model, options)
+        for detector in ALL_DETECTORS:
+            assert 0 <= found[f"unk/auroc_{detector}"] <= 1
+            assert 0 <= found[f"known/abstained_{detector}"] <= 1
+    # A softmax doubts what it is not confident of, above a threshold of its own where the study sets a vacuity.
+    doubt = 1 - learner.probabilities(splits.prompts["unk"]).max(-1).values[last_rows(splits.prompts["unk"])]
+    assert flat["unk/abstained"] == pytest.approx(float((doubt > flat["test/max_doubt"]).double().mean()))
+    assert flat["unk/auroc"] == pytest.approx(flat["unk/auroc_confidence"], abs=1e-3)
+    # Counts know no model, and the energy of NBSR is its precision.
+    for name in ("unk/auroc_counts", "scrambled/abstained_counts"):
+        assert flat[name] == walked[name]
+    assert walked["unk/auroc_energy"] == pytest.approx(walked["unk/auroc"], abs=1e-3)
+
+
+def test_where_nobody_shall_abstain_nobody_does(splits: LanguageSplits, trained: TokenNbsr) -> None:
+    options = EvaluationOptions(max_vacuity=1.0, audits=0, detectors=("confidence",))
+    for learner in (built("standard"), trained):
+        found = LANGUAGE.evaluate(learner, splits, options).metrics
+        assert {name for name in found if name.split("/")[0] in PROMPTS} == announced(learner, options)
+        assert "unk/auroc" in found
+        assert not any("abstained" in name for name in found)
+
+
+@pytest.mark.parametrize("kind", ["standard", "moe", "nbsr"])
+def test_what_is_inside_a_token_model_has_a_row_for_every_token(kind: str, splits: LanguageSplits) -> None:
+    learner, x = built(kind), splits.prompts["known"]
+    inside = learner.inside(x)
+    assert inside.features.shape == (int((x != PAD).sum()), 64)
+    assert not inside.features.requires_grad
+    torch.testing.assert_close(inside.logits.softmax(-1), learner.raw_probabilities(x), rtol=1e-4, atol=1e-6)
+
+
+sentences = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=12)
+
+
+@given(sentences, sentences)
+def test_counts_are_the_rarest_place_or_pair_so_far(known: list[list[int]], asked: list[list[int]]) -> None:
+    def padded(rows: list[list[int]]) -> Tensor:
+        return torch.tensor([row + [PAD] * (4 - len(row)) for row in rows])
+
+    places = Counter((word, place) for row in known for place, word in enumerate(row))
+    pairs = Counter(pair for row in known for pair in itertools.pairwise(row))
+    wanted = []
+    for row in asked:
+        rarest = math.inf
+        for place, word in enumerate(row):
+            rarest = min(rarest, places[word, place], math.inf if place == 0 else pairs[row[place - 1], word])
+            wanted.append(math.log(1 + rarest))
+    assert WordCounts(padded(known), 6).score(padded(asked)).tolist() == pytest.approx(wanted)
+
+
+def test_counts_tell_an_unknown_word_from_the_grammars_sentences() -> None:
+    train, _ = grammar.generate(10_000, torch.Generator().manual_seed(0))
+    test, _ = grammar.generate(300, torch.Generator().manual_seed(1))
+    counts, strange = WordCounts(train, 65), with_unknown_word(test, torch.Generator().manual_seed(2))
+    assert bool((counts.score(strange)[last_rows(strange)] == 0).all())
+    assert float((counts.score(test)[last_rows(test)] > 0).double().mean()) > 0.95
+
+
+def test_with_one_router_both_leaves_below_the_chosen_mid_are_asked(splits: LanguageSplits) -> None:
+    seed_everything(0)
+    learner = build_nbsr(NbsrOptions(routers="root"), GRAMMAR)
+    graph = learner.model.graph
+    assert [node.name for node in graph.nodes if len(node.children) > 1] == ["root"]
+    leaves = {"Function", "Modifiers", "Abstract", "Concrete"}
+    assert {node.name for node in graph.nodes[1:]} == leaves | {"Syntactic", "Semantic"}
+    x = splits.test.x[:20]
+    with torch.no_grad():
+        trace, h = learner.trace(x), learner.model.eval().oracle(x)
+        every = [experts.every_expert(h) for experts in learner.model.experts]
+    mid, rows = trace.nodes[1] - graph.levels[1].start, torch.arange(len(h))
+    evidence = torch.stack([level[rows, mid] for level in every]).sum(0)
+    torch.testing.assert_close(trace.belief(3), 1 + evidence, rtol=1e-4, atol=1e-5)
+    assert "bands" in learner.ignores
+    answer = LANGUAGE.explain(learner, splits, Question(prompt="the dog is by the"))
+    assert answer is not None
+    assert set(answer.data["leaf_evidence"]) == leaves
 
 
 def test_what_is_learned_survives_a_file(trained: TokenNbsr, splits: LanguageSplits) -> None:

@@ -6,7 +6,7 @@ import itertools
 import os
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nbsr_core.domains import triage
 from nbsr_core.domains.medical import (
     MedicalData,
     SymptomProfiles,
@@ -332,6 +333,15 @@ class TestKaggleFormat:
         both, either = (noisy.train.x != clean.train.x), (first_draw != clean.train.x)
         # Flipped in both: 0.05 squared, of 68 x 132 symptoms.
         assert (both & either).double().mean() == pytest.approx(0.0025, abs=0.002)
+
+    def test_triage_trains_on_all_rows_too_and_chooses_thresholds_under_other_noise(self, tmp_path: Path) -> None:
+        options = replace(write(tmp_path, *made_up_rows()), held_out=0.0)
+        patients, bought = load(options, 0), triage.load(triage.TriageData(**asdict(options)), 0)
+        assert torch.equal(bought.train.x, patients.train.x)
+        assert torch.equal(bought.valid.x, patients.valid.x)
+        assert len(bought.train) == 17 * 4
+        assert len(bought.valid) >= 4000
+        assert not torch.equal(bought.valid.x[: 17 * 4], bought.train.x)
 
     @pytest.mark.parametrize("seed", range(5))
     def test_distinct_shares_no_row(self, tmp_path: Path, seed: int) -> None:

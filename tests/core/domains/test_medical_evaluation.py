@@ -13,8 +13,9 @@ from nbsr_core.domains.medical import Medical, MedicalData, MedicalSplits, bayes
 from nbsr_core.domains.tabular import BoostedTreesOptions, GraphOptions, NbsrOptions
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, classification_figures
 from nbsr_core.learning import TrainingConfig, seed_everything
-from nbsr_core.learning.learners import BoostedTrees, Execution, Learner, NbsrLearner
+from nbsr_core.learning.learners import Execution, Learner, NbsrLearner
 from nbsr_core.learning.objectives import Objective
+from nbsr_core.learning.references.boosted_trees import BoostedTrees
 
 DATA = MedicalData(train_patients=800, valid_patients=300, test_patients=60, draws=4, noise_scheme="fresh")
 NBSR = NbsrOptions(hidden=(32,), objective=Objective(every_depth=1.0, concept=0.3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from fnmatch import fnmatch
 from io import BytesIO
 from pathlib import Path
 
@@ -15,12 +16,18 @@ from torch.multiprocessing.spawn import start_processes
 import nbsr_core as nbsr
 from nbsr_core.domains.domain import Question, Signature, find_domain
 from nbsr_core.domains.navigation.dagger import DaggerOptions, EpisodeBatches
-from nbsr_core.domains.navigation.evaluation import evaluate
-from nbsr_core.domains.navigation.learners import ClonedNbsr, CloningLearner
-from nbsr_core.domains.navigation.models import FrameDensityOptions, RecurrentClassifierOptions, RoutedMemoryOptions
+from nbsr_core.domains.navigation.evaluation import HALTING_WARNING, evaluate
+from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr, CloningLearner
+from nbsr_core.domains.navigation.models import (
+    ClassifierOptions,
+    FrameDensityOptions,
+    RecurrentClassifierOptions,
+    RoutedMemoryOptions,
+)
 from nbsr_core.domains.navigation.tasks import NavigationData, NavigationSplits, load
+from nbsr_core.domains.service import Questions
 from nbsr_core.domains.tabular import GraphOptions
-from nbsr_core.evaluation.evaluation import EvaluationOptions
+from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.learning import TrainingConfig
 from nbsr_core.learning.learners import Execution
 from nbsr_core.learning.objectives import Objective
@@ -89,6 +96,112 @@ def test_without_a_threshold_it_never_halts_and_says_so(keyframes: tuple[ClonedN
     assert found.metrics["alien_overlay/halts"] == 0.0
     assert any("never halts" in warning for warning in found.warnings)
     assert any("no test" in warning for warning in found.warnings)
+
+
+DENSITY = FrameDensityOptions(enabled=True, quantile=0.999)
+
+
+@pytest.fixture(scope="module")
+def baseline() -> tuple[ClonedClassifier, NavigationSplits]:
+    """CNN-GRU with the density factor that NBSR-Mem has."""
+    splits = load(KEYFRAMES, 0)
+    learner = build("cnn_gru", RecurrentClassifierOptions(density=DENSITY), splits)
+    assert isinstance(learner, ClonedClassifier)
+    list(learner.train(splits, replace(QUICK, epochs=2), 0, Execution()))
+    return learner, splits
+
+
+def figures(learner: CloningLearner, splits: NavigationSplits, options: EvaluationOptions) -> Evaluation:
+    """As a study judges, and no figure that it did not announce."""
+    found = NAVIGATION.judge(learner, splits, options)
+    announced = NAVIGATION.figures(MAZES if splits.maps else KEYFRAMES, tuple(splits.extra), learner, options)
+    assert announced is not None
+    assert all(any(fnmatch(name, pattern) for pattern in announced) for name in found.metrics)
+    return found
+
+
+def test_a_baseline_halts_by_the_density_factor_of_nbsr(baseline: tuple[ClonedClassifier, NavigationSplits]) -> None:
+    learner, splits = baseline
+    found = figures(learner, splits, EvaluationOptions(max_vacuity=0.5))
+    assert found.metrics["alien_overlay/halts"] > 0.98
+    assert found.metrics["alien_replacing/halts"] > 0.98
+    assert found.metrics["test/halts"] < 0.02
+    never = figures(learner, splits, EvaluationOptions())
+    assert never.metrics["alien_overlay/halts"] == 0.0
+    assert never.warnings == [HALTING_WARNING]
+    assert never.metrics["test/accuracy"] == found.metrics["test/accuracy"], "closeness changes no answer"
+
+
+def test_the_factor_of_a_baseline_is_that_of_nbsr_frame_by_frame(
+    baseline: tuple[ClonedClassifier, NavigationSplits], keyframes: tuple[ClonedNbsr, NavigationSplits]
+) -> None:
+    frames = baseline[1].extra["alien_overlay"].x[:50].flatten(0, 1)
+    ours, theirs = (learner.model.closeness(frames) for learner in (keyframes[0], baseline[0]))
+    assert ours is not None
+    assert theirs is not None
+    assert float(ours.min()) < 0.01 < 0.99 < float(ours.max())
+    torch.testing.assert_close(theirs, ours)
+
+
+def test_a_baseline_without_a_density_factor_halts_where_it_is_least_confident() -> None:
+    splits = load(KEYFRAMES, 0)
+    learner = build("cnn_gru", RecurrentClassifierOptions(), splits)
+    list(learner.train(splits, replace(QUICK, epochs=2), 0, Execution()))
+    found = figures(learner, splits, EvaluationOptions(max_vacuity=0.5)).metrics
+    assert found["valid/halts"] == pytest.approx(0.05, abs=0.002)
+    doubt = 1 - learner.probabilities(splits.test.x).amax(-1)
+    assert found["test/halts"] == pytest.approx(float((doubt > found["test/max_doubt"]).double().mean()))
+    for never in (None, 1.0):
+        found = figures(learner, splits, EvaluationOptions(max_vacuity=never)).metrics
+        assert found["test/halts"] == found["alien_overlay/halts"] == 0.0
+        assert "test/max_doubt" not in found
+
+
+def test_steps_without_noise_are_alike_in_every_batch_and_nobody_halts_there() -> None:
+    """Of three distinct sequences, a threshold on confidence is the doubt of some step: it must not exceed itself."""
+    splits = load(NavigationData(train=100, valid=60, test=700), 0)
+    learner = build("cnn", ClassifierOptions(), splits)
+    list(learner.train(splits, replace(QUICK, epochs=1), 0, Execution()))
+    found = figures(learner, splits, EvaluationOptions(max_vacuity=0.4)).metrics
+    doubts = learner.probabilities(splits.valid.x).amax(-1).neg().add(1)
+    rarest = float((doubts > doubts.max() - 1e-5).double().mean())
+    assert rarest > 0.05, "the most doubtful step is no rarity here"
+    assert found["valid/halts"] == found["test/halts"] == 0.0
+
+
+def test_in_closed_loop_a_baseline_halts_before_aliens_and_a_stored_one_does_too() -> None:
+    splits = load(MAZES, 0)
+    options = RecurrentClassifierOptions(density=DENSITY, dagger=DaggerOptions(rounds=1, episodes=10))
+    learner = build("cnn_gru", options, splits)
+    list(learner.train(splits, replace(QUICK, epochs=2), 0, Execution()))
+    found = figures(learner, splits, EvaluationOptions(max_vacuity=0.5)).metrics
+    moves = figures(learner, splits, EvaluationOptions()).metrics
+    assert found["alien/crashes"] == 0.0 < moves["alien/crashes"]
+    assert found["alien/halts"] > 0.0
+    again = build("cnn_gru", options, splits)
+    again.load_state(learner.state())
+    again.use_temperatures(learner.temperatures)
+    assert figures(again, splits, EvaluationOptions(max_vacuity=0.5)).metrics == found
+    answer = NAVIGATION.explain(again, splits, Question(episode=20, max_vacuity=0.5))
+    assert answer is not None
+    assert all(0 < step["closeness"] <= 1 for step in answer.data["steps"])
+
+
+def test_a_served_baseline_halts_and_says_its_calibrated_confidence(
+    baseline: tuple[ClonedClassifier, NavigationSplits],
+) -> None:
+    learner, splits = baseline
+    learner.use_temperatures((2.0,))
+    service = NAVIGATION.service(learner, Signature(splits.class_names, splits.feature_names))
+    met = splits.extra["alien_overlay"]
+    numbers = torch.cat([met.x[:20].flatten(0, 1).flatten(1), torch.arange(20.0).repeat_interleave(4)[:, None]], 1)
+    said = service.say(Questions(numbers, max_vacuity=0.5))
+    shown = torch.zeros(20, 4, dtype=torch.bool)
+    shown[torch.arange(20), met.y[:20]] = True
+    assert said.abstained.view(20, 4).equal(shown)
+    torch.testing.assert_close(said.probs, learner.probabilities(met.x[:20]), rtol=1e-4, atol=1e-5)
+    assert not bool(service.say(Questions(numbers)).abstained.any())
+    learner.use_temperatures(())
 
 
 def test_reactive_policies_cannot_know_the_turn() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nbsr_core.domains.vision.backbones import BackboneOptions
 from nbsr_core.domains.vision.embedded import digits
 from nbsr_core.domains.vision.images import PixelSet
 from nbsr_core.domains.vision.oracle_cache import Features, Pixels, Recipe, Table, _network, cache_folder
-from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
+from nbsr_core.domains.vision.views import Augmentation, Scaling, scaled
 
 
 def some(rows: int, offset: int = 0) -> PixelSet:
@@ -44,31 +47,43 @@ class Sums(Recipe):
 
 def test_rows_are_those_of_the_pictures(tmp_path: Path) -> None:
     images, recipe = some(35), Sums([])
-    table = Table(tmp_path, images, recipe).read(35)
+    table = Table(tmp_path, images, recipe).read(torch.arange(35))
     assert torch.equal(table, images.pixels.flatten(1).long().sum(1))
     assert recipe.asked == [0, 10, 20, 30]
     again = Sums([])
-    assert torch.equal(Table(tmp_path, images, again).read(35), table)
+    assert torch.equal(Table(tmp_path, images, again).read(torch.arange(35)), table)
     assert again.asked == []
 
 
 def test_a_part_costs_only_that_part(tmp_path: Path) -> None:
     images, recipe = some(35), Sums([])
     whole = images.pixels.flatten(1).long().sum(1)
-    assert torch.equal(Table(tmp_path, images, recipe).read(12), whole[:12])
+    assert torch.equal(Table(tmp_path, images, recipe).read(torch.arange(12)), whole[:12])
     assert recipe.asked == [0, 10]
-    assert torch.equal(Table(tmp_path, images, recipe).read(35), whole)
+    assert torch.equal(Table(tmp_path, images, recipe).read(torch.arange(35)), whole)
     assert recipe.asked == [0, 10, 20, 30]
-    assert torch.equal(Table(tmp_path, images, recipe).read(12), whole[:12])
+    assert torch.equal(Table(tmp_path, images, recipe).read(torch.arange(12)), whole[:12])
     assert recipe.asked == [0, 10, 20, 30]
+
+
+@given(st.lists(st.integers(0, 34), min_size=1, max_size=40), st.booleans())
+def test_any_rows_in_any_order(rows: list[int], is_complete: bool) -> None:
+    images, recipe = some(35), Sums([])
+    with tempfile.TemporaryDirectory() as folder:
+        table = Table(Path(folder), images, recipe)
+        if is_complete:
+            table.read(torch.arange(35))
+        read = table.read(torch.tensor(rows))
+    assert torch.equal(read, images.pixels.flatten(1).long().sum(1)[rows])
+    assert is_complete or recipe.asked == sorted({row // 10 * 10 for row in rows})
 
 
 def test_the_file_is_safe_from_those_who_read_it(tmp_path: Path) -> None:
     images = some(20)
-    first = Table(tmp_path, images, Sums([])).read(20)
+    first = Table(tmp_path, images, Sums([])).read(torch.arange(20))
     kept = first.clone()
     first.zero_()
-    assert torch.equal(Table(tmp_path, images, Sums([])).read(20), kept)
+    assert torch.equal(Table(tmp_path, images, Sums([])).read(torch.arange(20)), kept)
 
 
 def test_half_written_files_do_not_count(tmp_path: Path) -> None:
@@ -77,12 +92,12 @@ def test_half_written_files_do_not_count(tmp_path: Path) -> None:
     table.place.mkdir(parents=True)
     for shard in table.shards():
         shard.file.with_suffix(".123.tmp").write_bytes(b"half")
-    assert torch.equal(table.read(20), images.pixels.flatten(1).long().sum(1))
+    assert torch.equal(table.read(torch.arange(20)), images.pixels.flatten(1).long().sum(1))
 
 
 SLOW_WORKER = """
 import sys, time
-import numpy as np
+import torch
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from test_oracle_cache import Sums, some
@@ -94,7 +109,7 @@ class Slow(Sums):
         return super().compute(images, rows)
 
 print("ready", flush=True)
-Table(Path(sys.argv[1]), some(1000), Slow([])).read(1000)
+Table(Path(sys.argv[1]), some(1000), Slow([])).read(torch.arange(1000))
 """
 
 
@@ -115,25 +130,27 @@ def test_kill_and_go_on(tmp_path: Path) -> None:
     worker.stdout.close()
     done = [shard.start for shard in table.shards() if shard.done]
     assert 3 <= len(done) < 100
-    assert torch.equal(table.read(1000), images.pixels.flatten(1).long().sum(1))
+    assert torch.equal(table.read(torch.arange(1000)), images.pixels.flatten(1).long().sum(1))
     assert sorted([*recipe.asked, *done]) == list(range(0, 1000, 10))
 
 
 class TestFeatures:
     OPTIONS = BackboneOptions("small", "none", 16)
 
-    def test_equal_to_the_network_itself(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("batch_size", [None, 7])
+    def test_equal_to_the_network_itself(self, tmp_path: Path, batch_size: int | None) -> None:
         images = digits()[1]
-        recipe = Features(self.OPTIONS, batch_size=7, shard_rows=50)
-        cached = Table(tmp_path, images, recipe).read(120)
+        recipe = Features(self.OPTIONS, batch_size=batch_size, shard_rows=50)
+        cached = Table(tmp_path, images, recipe).read(torch.arange(120))
         with torch.no_grad():
-            direct = _network(self.OPTIONS)(normalised(scaled(images.decode(range(120), 32), 16)))
+            direct = _network(self.OPTIONS)(Scaling()(scaled(images.decode(range(120), 32), 16)))
         assert torch.allclose(cached, direct, atol=1e-5)
 
     def test_every_view_is_another_and_stays_what_it_is(self, tmp_path: Path) -> None:
         images = digits()[1]
         tables = [
-            Table(tmp_path, images, Features(self.OPTIONS, view=view, shard_rows=40)).read(40) for view in (0, 1, 2, 1)
+            Table(tmp_path, images, Features(self.OPTIONS, view=view, shard_rows=40)).read(torch.arange(40))
+            for view in (0, 1, 2, 1)
         ]
         assert torch.equal(tables[1], tables[3])
         for one, other in ((0, 1), (0, 2), (1, 2)):

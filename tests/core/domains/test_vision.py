@@ -28,7 +28,7 @@ from nbsr_core.domains.vision.models import (
 )
 from nbsr_core.domains.vision.packed_images import CIFAR10
 from nbsr_core.domains.vision.torchvision_models import torchvision
-from nbsr_core.domains.vision.views import Augmentation, normalised, scaled
+from nbsr_core.domains.vision.views import Augmentation, Scaling, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation.evaluation import EvaluationOptions
 from nbsr_core.learning import TrainingConfig, seed_everything
@@ -50,8 +50,8 @@ class TestAugmentation:
         bilinear = torchvision("transforms").InterpolationMode.BILINEAR
         x = torch.rand(6, 3, 20, 20)
         ours = Augmentation(flip=0.0, rotation=30.0, brightness=0.0)(x, torch.Generator().manual_seed(3))
-        draws = torch.rand(3, 6, generator=torch.Generator().manual_seed(3))
-        for picture, turned, draw in zip(x, ours, draws[1], strict=True):
+        draws = torch.rand(6, 3, generator=torch.Generator().manual_seed(3))
+        for picture, turned, draw in zip(x, ours, draws[:, 1], strict=True):
             angle = float(2 * draw - 1) * 30
             assert torch.allclose(turned, rotate(picture, angle, bilinear), atol=1e-4)
 
@@ -68,6 +68,12 @@ class TestAugmentation:
         x = torch.rand(4, 3, 8, 8)
         first, second = (Augmentation()(x, torch.Generator().manual_seed(5)) for _ in range(2))
         assert torch.equal(first, second)
+
+    def test_pictures_may_come_in_batches_of_any_size(self) -> None:
+        x, generator = torch.rand(30, 3, 8, 8), torch.Generator().manual_seed(5)
+        whole = Augmentation()(x, torch.Generator().manual_seed(5))
+        parts = torch.cat([Augmentation()(part, generator) for part in x.split(7)])
+        assert torch.allclose(parts, whole, atol=1e-6)
 
     def test_bad_values(self) -> None:
         with pytest.raises(InputError, match=r"augment\.rotation must lie in \[0, 180\], got 200"):
@@ -149,7 +155,7 @@ class TestHeads:
         with torch.no_grad():
             whole = module(x)
             assert torch.allclose(whole, module(x.float().flatten(1)), atol=1e-5)
-            assert torch.allclose(whole, module.network(normalised(scaled(x, 24))), atol=1e-4)
+            assert torch.allclose(whole, module.network(Scaling()(scaled(x, 24))), atol=1e-4)
 
     def test_mixture_by_hand(self) -> None:
         module = Mixture(nn.Identity(), 6, 4, MixtureOptions(experts=5, top=2))
@@ -190,6 +196,7 @@ class TestHeads:
             str(digit) for digit in range(10)
         ]
         assert taxonomy(["a", "b"]) is None
+        assert taxonomy(["cat", "b"]) is None
 
     def test_a_backbone_where_there_are_pictures_and_only_there(self) -> None:
         features = Signature(DIGITS.class_names, feature_names(12))
@@ -212,7 +219,7 @@ class TestHeads:
 
 class TestSplits:
     def test_digits(self) -> None:
-        splits = load(VisionData())
+        splits = load(VisionData(), 0)
         assert (len(splits.train) + len(splits.valid), len(splits.test)) == (1437, 360)
         assert splits.train.x.dtype == torch.uint8
         assert splits.train.x.shape[1:] == (3, 32, 32)
@@ -238,11 +245,11 @@ class TestSplits:
     def test_prepared_work_is_what_loading_needs(self, tmp_path: Path) -> None:
         domain = find_domain("vision")
         data = VisionData(oracle=OracleOptions("small", "none", 16, views=1), subset=100, augment=Augmentation())
-        works = domain.prepare(data)
+        works = domain.prepare(data, [0])
         assert not any(work.done for work in works)
         for work in works:
             work.run()
-        assert all(work.done for work in domain.prepare(data))
+        assert all(work.done for work in domain.prepare(data, [0]))
         splits = domain.load(data, 0)
         assert splits.train.x.shape == (90, 2, 256)
         assert splits.valid.x.shape == (10, 256)
@@ -256,7 +263,7 @@ class TestSplits:
         assert torch.equal(PlainView()(x), torch.zeros(1000, 2))
 
     def test_pictures_are_augmented_anew(self) -> None:
-        splits = load(VisionData(augment=Augmentation(), subset=100))
+        splits = load(VisionData(augment=Augmentation(), subset=100), 0)
         assert splits.augment is not None
         x, generator = splits.train.x[:8], torch.Generator().manual_seed(0)
         first, second = splits.augment(x, generator), splits.augment(x, generator)

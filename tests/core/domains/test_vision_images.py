@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from nbsr_core.domains.vision.data import Source, VisionData
+from nbsr_core.domains.vision.embedded import noise
 from nbsr_core.domains.vision.image_files import image_tree
 from nbsr_core.domains.vision.images import dealt_out
 from nbsr_core.domains.vision.packed_images import CIFAR10, cifar10_batches, idx_images
@@ -144,6 +145,25 @@ class TestFiles:
         assert not (tmp_path / "harm").exists()
 
 
+class TestNoise:
+    def test_every_value_is_as_likely_or_gaussian_and_cut_off(self) -> None:
+        images = noise()
+        labels = torch.tensor(images.labels)
+        uniform, gaussian = (images.pixels[labels == label].flatten() for label in (0, 1))
+        counts = uniform.bincount(minlength=256).double()
+        assert float((counts / counts.mean() - 1).abs().max()) < 0.05
+        assert float(uniform.double().std()) == pytest.approx(255 / 12**0.5, rel=0.01)
+        # A standard normal lies beyond half its spread with a chance of 0.3085 on either side.
+        for end in (0, 255):
+            assert float((gaussian == end).double().mean()) == pytest.approx(0.309, abs=0.005)
+
+    def test_it_is_the_same_for_everybody(self) -> None:
+        assert noise().fingerprint == noise().fingerprint
+
+    def test_any_few_are_of_both_kinds(self) -> None:
+        assert Counter(noise().labels[:10]) == {0: 5, 1: 5}
+
+
 class TestMissing:
     @pytest.mark.parametrize(
         ("data", "said"),
@@ -152,9 +172,10 @@ class TestMissing:
             (VisionData(ood=("mnist",)), r"looked for t10k-images.* in .*mnist .*torchvision\.datasets\.MNIST"),
             (VisionData(ood=("svhn",)), r"looked for test_32x32\.mat in .*svhn .*torchvision\.datasets\.SVHN"),
             (VisionData(source="nowhere", ood=()), "digits, cifar10 or the path of an image tree, got 'nowhere'"),
-            (VisionData(ood=("nowhere",)), "patches, digits, mnist, svhn or the path .* got 'nowhere'"),
+            (VisionData(ood=("fashion",)), r"looked for fashion\.zip or .* in .*fashion .*torchvision.*FashionMNIST"),
+            (VisionData(ood=("nowhere",)), "patches, digits, noise, .*, svhn or the path .* got 'nowhere'"),
         ],
-        ids=["cifar10", "mnist", "svhn", "source", "ood"],
+        ids=["cifar10", "mnist", "svhn", "source", "fashion", "ood"],
     )
     def test_says_where_it_looked_and_how_to_get_it(
         self, data: VisionData, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -162,6 +183,11 @@ class TestMissing:
         monkeypatch.setenv("NBSR_DATA", str(tmp_path))
         with pytest.raises(InputError, match=said):
             _ = Source(data).sets
+
+    @pytest.mark.parametrize("ood", [("digits", "elsewhere/digits.zip"), ("mine/test",)])
+    def test_figures_must_not_mix_two_sets(self, ood: tuple[str, ...]) -> None:
+        with pytest.raises(InputError, match=f"sets of different names, none of them 'test', got .*{ood[-1]}"):
+            VisionData(ood=ood)
 
     def test_without_a_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("NBSR_DATA", raising=False)
@@ -177,5 +203,19 @@ def test_the_real_cifar10() -> None:
     assert (len(source.train), len(source.test)) == (50_000, 10_000)
     assert tuple(source.train.class_names) == CIFAR10
     assert Counter(source.train.labels[:1000]) == dict.fromkeys(range(10), 100)
-    pixels = source.test.decode(range(20), 32)
-    assert 60 < pixels.float().mean() < 190
+    share = source.train.decode(range(2000), 32).float().div(255)
+    # What the original pictures have over all 50,000, as everybody normalises them.
+    assert torch.allclose(share.mean((0, 2, 3)), torch.tensor([0.4914, 0.4822, 0.4465]), atol=0.015)
+    assert torch.allclose(share.std((0, 2, 3)), torch.tensor([0.2470, 0.2435, 0.2616]), atol=0.015)
+
+
+@pytest.mark.skipif(
+    not Path(os.environ.get("NBSR_DATA", "/nowhere"), "fashion").exists(), reason="NBSR_DATA has no fashion"
+)
+def test_the_real_fashion_mnist() -> None:
+    (images,) = Source(VisionData(ood=("fashion",))).ood.values()
+    assert Counter(images.labels) == dict.fromkeys(range(10), 500)
+    pixels = images.decode(range(50), 32)
+    assert torch.equal(pixels[:, 0], pixels[:, 1])
+    assert torch.equal(pixels[:, 0], pixels[:, 2])
+    assert float((pixels == 0).double().mean()) > 0.2, "clothes on black"

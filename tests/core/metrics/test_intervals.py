@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from nbsr_core import metrics
 from nbsr_core.metrics import seed_interval
 from nbsr_core.metrics.intervals import few_seeds, figure_interval, is_share, share_interval
 
@@ -58,9 +59,11 @@ def test_one_seed_or_two_give_no_interval(values: list[float]) -> None:
 
 
 def test_a_figure_is_known_as_a_share_by_its_name_and_values() -> None:
-    for name in ("accuracy", "noise_draws/ece", "ood/letters/auroc_precision", "alien/halts"):
+    shares = ["accuracy", "noise_draws/ece", "ood/letters/auroc_precision", "alien/halts", "test/singleton_sets"]
+    shares += ["ece_raw", "unk/abstained_knn", "ood/letters/abstained"]
+    for name in (*shares, *metrics.OF_RANKING, *metrics.OF_RISK_CONTROL, *(set(metrics.OF_CONFORMAL) - {"set_size"})):
         assert is_share(name)
-    for name in ("nll", "mean_depth", "perplexity", "brier", "noise_draws/mean_cost"):
+    for name in ("nll", "mean_depth", "perplexity", "brier", "noise_draws/mean_cost", "set_size"):
         assert not is_share(name)
     assert figure_interval("accuracy", [0.99, 1.0, 0.9]).high < 1
     assert figure_interval("nll", [0.99, 1.0, 0.9]).high > 1

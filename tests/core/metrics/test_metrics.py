@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import permutations
 from statistics import fmean
 
 import numpy as np
@@ -216,14 +217,69 @@ def test_aurc_lies_between_the_best_and_the_worst_order(pairs: list[tuple[float,
     assert flat.aurc == pytest.approx(curve.risk[-1].item())
 
 
+ANSWERS = st.lists(st.tuples(st.sampled_from([-math.inf, 0.2, 0.5, 0.7, 0.9]), st.booleans()), min_size=1, max_size=30)
+
+
+def unzipped(pairs: list[tuple[float, bool]]) -> tuple[Tensor, Tensor]:
+    return torch.tensor([score for score, _ in pairs]), torch.tensor([right for _, right in pairs])
+
+
 def test_equal_confidences_give_the_expectation_over_random_orders() -> None:
-    confidence = torch.tensor([0.9, 0.5, 0.5, 0.5, 0.5, 0.1])
-    correct = torch.tensor([True, False, True, True, False, False])
-    generator = torch.Generator().manual_seed(0)
-    untied = [
-        metrics.risk_coverage(confidence + 1e-3 * torch.rand(6, generator=generator), correct).aurc for _ in range(2000)
-    ]
-    assert metrics.risk_coverage(confidence, correct).aurc == pytest.approx(np.mean(untied), abs=0.005)
+    """All orders of the equal ones, sample by sample: the mean of both areas over them."""
+    confidence = [0.9, 0.5, 0.5, 0.5, 0.5, 0.1]
+    correct = [True, False, True, True, False, False]
+    risks, generalised = [], []
+    for order in permutations(range(6)):
+        if [confidence[i] for i in order] == confidence:
+            mistakes = [sum(not correct[i] for i in order[:taken]) for taken in range(7)]
+            risks.append(fmean(mistakes[taken] / taken for taken in range(1, 7)))
+            generalised.append(fmean((mistakes[taken] + mistakes[taken + 1]) / 2 / 6 for taken in range(6)))
+    found = metrics.ranking_metrics(torch.tensor(confidence), torch.tensor(correct))
+    assert len(risks) == 24
+    assert found == {"aurc": pytest.approx(fmean(risks)), "augrc": pytest.approx(fmean(generalised))}
+    assert tuple(found) == metrics.OF_RANKING
+    assert all(type(value) is float for value in found.values())
+
+
+@given(ANSWERS)
+def test_augrc_is_what_accuracy_and_auroc_make_it(pairs: list[tuple[float, bool]]) -> None:
+    """Traub et al. (2024): (1 - AUROC) acc (1 - acc) + (1 - acc)² / 2."""
+    confidence, correct = unzipped(pairs)
+    share = correct.double().mean().item()
+    both = 0 < share < 1
+    separation = metrics.auroc(confidence[correct], confidence[~correct]) if both else math.nan
+    expected = (1 - share) ** 2 / 2 + ((1 - separation) * share * (1 - share) if both else 0)
+    curve = metrics.risk_coverage(confidence, correct)
+    assert curve.augrc == pytest.approx(expected)
+    assert curve.generalised_risk.tolist() == pytest.approx((curve.risk * curve.coverage).tolist())
+
+
+@given(st.integers(0, 20), st.integers(0, 20))
+def test_areas_of_the_best_the_worst_and_no_ranking(right: int, wrong: int) -> None:
+    samples = right + wrong
+    if samples == 0:
+        return
+    correct = torch.tensor([True] * right + [False] * wrong)
+    error = wrong / samples
+    best, worst, none = (
+        metrics.risk_coverage(confidence, correct)
+        for confidence in (correct.float(), -correct.float(), torch.ones(samples))
+    )
+    assert best.augrc == pytest.approx(error**2 / 2), "1/2 if all are wrong, 0 if all are right"
+    assert worst.augrc == pytest.approx(error - error**2 / 2)
+    assert none.augrc == pytest.approx(error / 2)
+    assert none.aurc == pytest.approx(error)
+
+
+@given(ANSWERS, st.sampled_from([lambda c: 3 * c - 7, torch.exp, torch.atan, lambda c: torch.sign(c) * c**2]))
+def test_only_the_order_of_the_confidence_counts(
+    pairs: list[tuple[float, bool]], rising: Callable[[Tensor], Tensor]
+) -> None:
+    confidence, correct = unzipped(pairs)
+    found = metrics.ranking_metrics(confidence, correct)
+    assert metrics.ranking_metrics(rising(confidence.double()), correct) == found
+    reordered = torch.arange(len(correct)).flip(0)
+    assert metrics.ranking_metrics(confidence[reordered], correct[reordered]) == pytest.approx(found)
 
 
 # --- intervals ---
@@ -298,6 +354,7 @@ ON_PROBABILITIES = [
     metrics.adaptive_ece,
     metrics.reliability,
     metrics.classification_metrics,
+    metrics.conformal_sets,
 ]
 
 

@@ -45,7 +45,7 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
-SMALL = NbsrOptions(hidden=(6,), calibrate=False)
+SMALL = NbsrOptions(hidden=(6,))
 SHORT = TrainingConfig(epochs=3, batch_size=30, learning_rate=0.05)
 
 

@@ -32,7 +32,18 @@ STUDIES: dict[str, dict[str, Any]] = {
     "medical": {
         "data": PATIENTS,
         "evaluation": {"audits": 2, "max_accuracy_loss": 0.05},
-        "models": {"nbsr": DENSITY, "mlp": {}, "xgboost": {"n_estimators": 3}},
+        "models": {
+            "nbsr": DENSITY,
+            "mlp": {},
+            "xgboost": {"n_estimators": 3},
+            "evidential": {},
+            "ensemble": {"members": 2},
+            "mc_dropout": {"passes": 3},
+            "soft_tree": {},
+            "early_exit": {},
+            "cart": {},
+            "hist_boosting": {"max_iter": 2},
+        },
     },
     "language": {
         "data": {"train": 100, "test": 40},
@@ -110,7 +121,7 @@ def test_a_model_that_is_judged_again_has_the_figures_of_a_fresh_one_and_each_ca
 def test_nothing_that_judges_is_called_while_a_model_is_trained(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Judging is left out, so that all that is called is loading, building and training."""
     study, no_figures = study_of(domain), Evaluation()
-    monkeypatch.setattr(type(study.domain_object), "evaluate", lambda *_: no_figures)
+    monkeypatch.setattr(type(study.domain_object), "judge", lambda *_: no_figures)
     for trial in grid(study, data_fingerprint(study))[:1]:
         _load_splits.cache_clear()
         with called() as in_training:

@@ -47,7 +47,7 @@ data: {subset: 600}
 seeds: 1
 training: {epochs: 12, batch_size: 64}
 models:
-  flat: {backbone: {name: resnet18}}
+  flat: {backbone: {name: resnet18, size: 32}}
 resources: {workers: 2, retries: 2}
 """
 
@@ -75,9 +75,11 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     return json.loads(done.stdout), done.stderr
 
 
-def test_an_explained_walk_shows_the_picture_itself(tmp_path: Path) -> None:
-    """Also where the model never saw more of it than cached features."""
-    study = Study.from_dict({**SEEN, "data": {**SEEN["data"], "cache": str(tmp_path / "cache")}})
+@pytest.mark.parametrize("known", [None, 6])
+def test_an_explained_walk_shows_the_picture_itself(tmp_path: Path, known: int | None) -> None:
+    """Also where the model never saw more of it than cached features, and where its seed chose among the classes."""
+    data = {**SEEN["data"], "cache": str(tmp_path / "cache"), "known": known}
+    study = Study.from_dict({**SEEN, "data": data, "seeds": [1]})
     (trial,) = grid(study, data_fingerprint(study))
     home = Home(tmp_path / "home")
     for event in run_trial(trial, "cpu"):
@@ -91,7 +93,10 @@ def test_an_explained_walk_shows_the_picture_itself(tmp_path: Path) -> None:
     kind, _, content = image.attrib["href"].partition(",")
     assert kind == "data:image/png;base64"
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
-    assert np.array_equal(shown, Source(study.data).test.decode([3], 32)[0].permute(1, 2, 0).numpy())
+    source = Source(study.data)
+    row = int(source.selection(1).test[3])
+    assert explained.true_class == source.test.class_names[source.test.labels[row]]
+    assert np.array_equal(shown, source.test.decode([row], 32)[0].permute(1, 2, 0).numpy())
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from walk_pictures import texts
 
 from nbsr_core.domains.domain import Signature, find_domain
 from nbsr_core.errors import InputError
+from nbsr_core.evaluation.after_training import temperatures_in
 from nbsr_core.learning.learners import NbsrLearner
 from nbsr_core.learning.splits import Splits
 
@@ -77,7 +78,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
                     "graph": {"shape": "uniform", "depth": 3, "width": 2},
                     "density": {"enabled": True},
                 },
-                "bounded": {"kind": "nbsr", "hidden": [16], "experts": {"activation": "exp", "bound": 1.0001}},
+                "bounded": {"kind": "nbsr", "hidden": [16], "experts": {"activation": "exp", "bound": 2.0}},
                 "mlp": {"hidden": [8]},
                 "trees": {"kind": "xgboost", "n_estimators": 2, "max_depth": 3},
             },
@@ -87,6 +88,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     for trial in trials.values():
         (*_, result) = run_trial(trial, "cpu")
         assert isinstance(result, TrialResult)
+        if trial.label == "bounded":
+            assert result.state is not None
+            for name in [name for name in result.state if name.startswith("experts")]:
+                result.state[name] = 1e6 * result.state[name]
         ResultStore(home.trials).save(result)
     return Trained(home, study, trials)
 
@@ -101,6 +106,7 @@ def rebuilt(trained: Trained, label: str) -> tuple[NbsrLearner, Splits]:
     state = trained.store.load_state(trained.trials[label].key)
     assert state is not None
     learner.load_state(state)
+    learner.use_temperatures(temperatures_in(trained.store.load(trained.trials[label].key).metrics))
     return learner, splits
 
 
@@ -202,7 +208,7 @@ def test_the_population_stands_beside_the_patient(trained: Trained, tmp_path: Pa
 
 
 def test_experts_at_their_limit_are_pointed_out(trained: Trained) -> None:
-    """Where evidence is cut off it has no gradient, and its features would silently be missing."""
+    """So near to a bound that no gradient is left: its features would silently be missing."""
     told = explain(trained.home, trained.trials["bounded"].key, 0)
     (note,) = told.notes
     for visit in told.visits:

@@ -13,7 +13,7 @@ from toys import Toy, ToyData
 
 from nbsr_core.domains.domain import Signature
 from nbsr_core.evaluation.abstention import ANSWERED, threshold
-from nbsr_core.evaluation.evaluation import EvaluationOptions, evaluate_classification
+from nbsr_core.evaluation.evaluation import EvaluationOptions, classification_figures, evaluate_classification
 from nbsr_core.learning.learners import Learner, NbsrLearner
 from nbsr_core.learning.splits import Splits
 
@@ -62,10 +62,26 @@ def test_the_test_split_has_no_say_in_the_threshold(kind: str) -> None:
     assert ("test/max_vacuity" in before) == (kind == "nbsr")
 
 
+def test_a_model_without_vacuity_goes_by_confidence_wherever_abstention_is_not_switched_off() -> None:
+    learner, splits = learned("mlp")
+    chosen, by_hand, never = (
+        evaluate_classification(learner, splits, EvaluationOptions(max_vacuity=limit)).metrics
+        for limit in (None, 0.5, 1.0)
+    )
+    assert by_hand == chosen
+    assert by_hand["test/max_doubt"] in 1 - learner.probabilities(splits.valid.x).amax(-1)
+    assert not [name for name in never if name.endswith(("/coverage", "/max_doubt"))]
+    for limit, found in ((None, chosen), (0.5, by_hand), (1.0, never)):
+        options = EvaluationOptions(max_vacuity=limit, calibrate=False)
+        declared = classification_figures(learner, tuple(splits.extra), options)
+        nobody_is_sure = {"test/controlled_doubt", "test/controlled_error"}  # of a model that was not trained
+        assert declared - nobody_is_sure == found.keys()
+
+
 def test_one_switches_it_off_and_a_number_sets_it() -> None:
     learner, splits = learned("nbsr")
     never = evaluate_classification(learner, splits, EvaluationOptions(max_vacuity=1.0))
-    assert not [name for name in never.metrics if "coverage" in name or "max_vacuity" in name]
+    assert not [name for name in never.metrics if name.endswith(("/coverage", "/max_vacuity"))]
     assert all(audit["verdict"] != "abstained" for audit in never.audits)
     by_hand = evaluate_classification(learner, splits, EvaluationOptions(max_vacuity=1e-9))
     assert by_hand.metrics["test/coverage"] == 0

@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nbsr_platform.cli.app import app
@@ -49,7 +50,7 @@ class Store:
         assert page.exists() == (exit_code == 0), "nothing is written where nothing is compared"
         return done.output
 
-    def json(self, first: object, second: object) -> dict[tuple[str, str, str], dict[str, object]]:
+    def json(self, first: object, second: object) -> dict[tuple[str, str, str], dict[str, Any]]:
         (pair,) = json.loads(self.compare(first, second, "--json"))["comparisons"]
         return {(line["model"], line["against"], line["figure"]): line for line in pair["figures"]}
 
@@ -97,7 +98,11 @@ def test_studies_on_the_same_data_are_paired_seed_by_seed(store: Store) -> None:
     assert line["p"] == pytest.approx(reference.pvalue)
     low, high = reference.confidence_interval(0.95)
     assert (line["low"], line["high"]) == pytest.approx((low, high))
-    assert (line["how"], line["seeds"]) == ("paired", 4)
+    assert (line["how"], line["seeds"], line["over_samples"], line["reason"]) == ("paired", 4, None, None)
+    judged = [found for found in store.json(first, second).values() if found["corrected_p"] is not None]
+    smallest = min(found["p"] for found in judged if found["p"] is not None)
+    assert min(found["corrected_p"] for found in judged) == pytest.approx(min(1, len(judged) * smallest))
+    assert any(found["verdict"] == "equal" for found in judged), "NBSR is the same trial in both, and counts too"
     text = store.compare(first, second)
     assert "after against before" in text
     assert "paired t-test" in text
@@ -109,6 +114,7 @@ def test_two_seeds_in_common_give_no_test(store: Store) -> None:
     second, _ = store.study("after", hidden=16, seeds="[2, 3, 4, 5]")
     line = store.json(first, second)["mlp", "mlp", "accuracy"]
     assert (line["how"], line["seeds"], line["p"], line["verdict"]) == ("few", 2, None, "not tested")
+    assert line["reason"] == "fewer than 3 common seeds"
 
 
 def test_other_data_is_refused_with_what_differs(store: Store) -> None:

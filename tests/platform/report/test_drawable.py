@@ -64,6 +64,13 @@ def test_a_table_without_a_column_or_with_a_number_that_is_none() -> None:
         assert drawable(replace(result, tables={**result.tables, "risk_coverage": [broken]}))[1] == ["risk_coverage"]
 
 
+def test_answers_that_cannot_be_unpacked_are_left_out() -> None:
+    result = trained()
+    (row, *_) = result.tables["samples"]
+    for broken in ({**row, "nll": "?"}, {**row, "count": 10**9}, {**row, "right": 3}):
+        assert drawable(replace(result, tables={**result.tables, "samples": [broken]}))[1] == ["samples"]
+
+
 def test_a_trial_whose_proposal_is_no_number_is_refused() -> None:
     trial = make_trial()
     stored = TrialResult(trial.key, "finished", 1.0, trial={**asdict(trial), "proposal": [1]})

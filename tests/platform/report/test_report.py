@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from nbsr_platform.cli.app import app
 from nbsr_platform.report import StudyResults, charts, page
+from nbsr_platform.report.differences import difference
 from nbsr_platform.report.find import find
 from nbsr_platform.report.searches import importances
-from nbsr_platform.report.verdicts import answer, difference, lines
+from nbsr_platform.report.verdicts import answer
 from nbsr_platform.search.proposals import Proposal
 from nbsr_platform.study.paper import Paper
 from nbsr_platform.study.study import Study
@@ -60,7 +61,7 @@ def made_up_results(accuracy: dict[str, list[float]], **more: Any) -> StudyResul
 
 def test_differences_are_paired_by_seed() -> None:
     ours, theirs = [0.90, 0.95, 0.85, 0.91], [0.91, 0.97, 0.855, 0.935]
-    found = {line.name: line for line in lines(made_up_results({"nbsr": ours, "mlp": theirs}))}
+    found = {line.name: line for line in made_up_results({"nbsr": ours, "mlp": theirs}).lines}
     assert list(found) == ["nbsr deep", "nbsr fast", "mlp"]
     gap = difference(found["nbsr deep"], found["mlp"], "accuracy")
     assert gap is not None
@@ -78,7 +79,7 @@ def test_less_error_is_better_and_more_seeds_of_one_do_not_count() -> None:
     study = made_up_results({"nbsr": [0.9] * 4, "mlp": [0.9] * 3})
     for trial, result in study.finished:
         result.metrics["test/ece"] = 0.01 + trial.seed / 1e4 + (0.05 if trial.label == "mlp" else 0)
-    deep, _, mlp = lines(study)
+    deep, _, mlp = study.lines
     gap = difference(deep, mlp, "ece")
     assert gap is not None
     assert gap.seeds == 3
@@ -109,7 +110,7 @@ def test_the_answer_is_computed(accuracy: dict[str, list[float]], says: str) -> 
 def test_so_few_seeds_give_no_interval_and_the_page_says_so() -> None:
     two = page([made_up_results({"nbsr": [0.7, 0.9], "mlp": [0.5, 0.99]})], "t")
     assert "2 seeds: too few for an interval (3 give one): means only." in two
-    assert "2: too few for a test" in two
+    assert "2 seeds: too few for a test" in two
     assert "80.0%" in two
     assert "±" not in two.partition("<script")[0]
     three = page([made_up_results({"nbsr": [0.7, 0.9, 0.99], "mlp": [0.5, 0.99, 1.0]})], "t")

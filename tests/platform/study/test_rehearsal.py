@@ -64,8 +64,8 @@ class TestSearchedInVain:
 
     def test_the_training_of_boosted_trees(self) -> None:
         text = SEARCH.replace("{nbsr: {}}", "{xgboost: {}}").replace("  trials", "  model: xgboost\n  trials")
-        (message,) = refused(text + "    training.epochs: {int: [1, 9]}\n    max_depth: {int: [2, 6]}\n")
-        assert "search.space.training.epochs: has no effect in any proposal: boosted trees are fitted by" in message
+        (message,) = refused(text + "    training.batch_size: {int: [1, 9]}\n    max_depth: {int: [2, 6]}\n")
+        assert "search.space.training.batch_size: has no effect in any proposal: trees are fitted by" in message
 
 
 class TestSetInVain:
@@ -93,8 +93,8 @@ class TestSetInVain:
                 "models.mlp.training.temperature: has no effect: the model has no routers",
             ),
             (
-                "models: {mlp: {}, xgboost: {training: {epochs: 3}}}\n",
-                "models.xgboost.training: has no effect: boosted trees are fitted by options of their own",
+                "models: {mlp: {}, xgboost: {training: {batch_size: 3}}}\n",
+                "models.xgboost.training.batch_size: has no effect: trees are fitted by options of their own",
             ),
             (
                 "training: {patience: 3}\nmodels: {mlp: {}}\n",

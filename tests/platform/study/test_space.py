@@ -20,7 +20,7 @@ from nbsr_core.model.experts import ExpertSpec
 
 NBSR_KEYS = (
     "graph, experts, router, routing, estimator, evidence, prior_weight, normalise, training_eta, density, objective, "
-    "calibrate, hidden, training"
+    "hidden, training"
 )
 FORMS = "{int: [low, high]}, {float: [low, high]} or {choice: [...]}"
 
@@ -37,7 +37,7 @@ experts.activation: {choice: [softplus, exp, sigmoid]}
 experts.bound: {float: [2, 50], when: {experts.activation: [exp, sigmoid]}}
 hidden: {choice: [[64], [32, 32]]}
 density.enabled: {choice: [true, false]}
-density.quantile: {float: [0.9, 0.999], when: {density.enabled: true, calibrate: true}}
+density.quantile: {float: [0.9, 0.999], when: {density.enabled: true, estimator: sparse}}
 density.directions: {int: [1, 64], log: true, when: {density.quantile: 0.6}}
 """
 

@@ -175,8 +175,18 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         [f"study.yaml:5: models.nbsr.graph: expected a mapping (keys: {GRAPH_KEYS}), got [1]"],
     ),
     "yes for true": (
-        ONE + "    calibrate: yes\n",
-        ["study.yaml:5: models.nbsr.calibrate: expected true or false, got 'yes'; YAML's words are true and false"],
+        ONE + "    density: {enabled: yes}\n",
+        [
+            "study.yaml:5: models.nbsr.density.enabled: expected true or false, got 'yes'; "
+            "YAML's words are true and false"
+        ],
+    ),
+    "misspelt detector": (
+        ONE + "evaluation: {detectors: [energy, vimm]}\n",
+        [
+            "study.yaml:5: evaluation.detectors[1]: expected one of confidence, energy, mahalanobis, knn, vim, "
+            "got 'vimm'; did you mean 'vim'?"
+        ],
     ),
     "neither number nor null": (
         ONE + "    prior_weight: lots\n",

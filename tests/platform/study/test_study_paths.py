@@ -20,7 +20,8 @@ from processes import nbsr
 from nbsr_core.domains.domain import Signature, find_domain
 from nbsr_core.domains.tabular import XGBOOST, BoostedTreesOptions
 from nbsr_core.learning import TrainingConfig
-from nbsr_core.learning.learners import BoostedTrees, Execution
+from nbsr_core.learning.learners import Execution
+from nbsr_core.learning.references.boosted_trees import BoostedTrees
 
 MODULE = """
 import csv

@@ -17,11 +17,11 @@ from nbsr_platform.study.sections import Resources
 
 
 @ray.remote(max_retries=3)  # type: ignore[untyped-decorator]
-def _run(domain: str, beside: str | None, data: str, index: int, threads: int) -> int:
+def _run(domain: str, beside: str | None, data: str, seeds: tuple[int, ...], index: int, threads: int) -> int:
     from nbsr_platform.execution.worker import beside_here  # a job's files lie elsewhere on every node
 
     torch.set_num_threads(threads)
-    work = works_of(domain, beside_here(beside), data)[index]
+    work = works_of(domain, beside_here(beside), data, seeds)[index]
     if not work.done:
         work.run()
     return work.size

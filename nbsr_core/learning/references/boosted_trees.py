@@ -1,0 +1,71 @@
+"""Gradient-boosted trees by XGBoost: the tabular baseline that is hard to beat.
+
+Chen and Guestrin, "XGBoost: A Scalable Tree Boosting System", KDD 2016.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nbsr_core._extras import extra, needs
+from nbsr_core.learning.references.at_once import FittedAtOnce
+from nbsr_core.learning.splits import Split
+
+
+class BoostedTrees(FittedAtOnce):
+    """Gradient-boosted trees (XGBoost), the tabular baseline."""
+
+    packages = ("xgboost",)
+
+    def __init__(self, num_classes: int, **parameters: Any) -> None:
+        needs("xgboost", "trees")
+        self.num_classes, self.parameters = num_classes, parameters
+        self.booster: Any = None
+
+    def fit(self, rows: Split, seed: int) -> None:
+        with extra("trees"):
+            import xgboost
+
+        model = xgboost.XGBClassifier(
+            objective="multi:softprob",
+            num_class=self.num_classes,  # XGBoost itself says so from three classes on
+            eval_metric="mlogloss",
+            random_state=seed,
+            n_jobs=torch.get_num_threads(),
+            **self.parameters,
+        )
+        model.fit(rows.x.numpy(), rows.y.numpy())
+        self.booster = model.get_booster()
+
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        with extra("trees"):
+            import xgboost
+
+        probs = self.booster.predict(xgboost.DMatrix(x.numpy()))
+        probs = np.asarray(probs, dtype=np.float64)
+        return torch.from_numpy(probs / probs.sum(1, keepdims=True))
+
+    def importance(self, num_features: int) -> Float[Tensor, " {num_features}"]:
+        """Share of each feature in the mean gain of the splits on it, over the whole training set: XGBoost's own."""
+        gain = torch.zeros(num_features, dtype=torch.float64)
+        for name, value in self.booster.get_score(importance_type="gain").items():
+            gain[int(name.removeprefix("f"))] = value
+        return gain / gain.sum().clamp_min(torch.finfo(gain.dtype).tiny)
+
+    def state(self) -> dict[str, Any]:
+        return {"booster": torch.frombuffer(bytearray(self.booster.save_raw("ubj")), dtype=torch.uint8)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        with extra("trees"):
+            import xgboost
+
+        self.booster = xgboost.Booster(model_file=bytearray(state["booster"].numpy().tobytes()))
+
+    @property
+    def size(self) -> int:
+        return int(self.booster.trees_to_dataframe().shape[0])

@@ -1,0 +1,96 @@
+"""A flat network that may answer early: a head at each hidden layer, and an exit where its answer is sure enough.
+
+Teerapittayanon, McDanel and Kung, "BranchyNet: Fast Inference via Early Exiting from Deep Neural Networks", ICPR 2016.
+It saves effort as NBSR does, by stopping, and has neither routes nor beliefs: each head starts anew from its layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nbsr_core.belief.calibration import calibrated_probabilities, fit_temperature
+from nbsr_core.learning.learners import Classifier, Inside
+from nbsr_core.learning.references.flat import flat_network
+from nbsr_core.learning.splits import Split
+from nbsr_core.trace.by_depth import AnswersByDepth
+
+
+class Stages(nn.Module):
+    """Layers one after another, of which each one's output is wanted."""
+
+    def __init__(self, stages: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList(stages)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        found = []
+        for stage in self.stages:
+            x = stage(x)
+            found.append(x)
+        return found
+
+
+class ExitHeads(nn.Module):
+    """A linear head for each stage."""
+
+    def __init__(self, sizes: Sequence[int], num_classes: int) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(size, num_classes) for size in sizes)
+
+    def forward(self, stages: list[Tensor]) -> Float[Tensor, "B T K"]:
+        return torch.stack([head(h) for head, h in zip(self.heads, stages, strict=True)], 1)
+
+
+class EarlyExit(Classifier):
+    """Trained with the sum of all heads' cross-entropies; calibrated head by head.
+
+    Args:
+        stages: layers of the backbone.
+        heads: one for each of them.
+    """
+
+    walks = True
+
+    def __init__(self, stages: Stages, heads: ExitHeads) -> None:
+        super().__init__(flat_network(stages, heads))
+        self.stages = stages
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+        labels = self.labels(y)
+        each = [F.cross_entropy(logits, labels) for logits in module(x).unbind(1)]
+        return {"loss": torch.stack(each).sum(), "nll": each[-1]}
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return ("loss", "nll")
+
+    def by_depth(self, x: Tensor) -> AnswersByDepth:
+        """What every head says."""
+        said = self.by_chunks(lambda part: self.module(part).softmax(-1), x)
+        return AnswersByDepth(said.transpose(0, 1), self.temperatures)
+
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        return self.by_depth(x).raw_probabilities()
+
+    def _calibrated(self, raw: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+        return calibrated_probabilities(raw, self.temperatures[-1]) if self.temperatures else raw
+
+    def calibrate(self, split: Split) -> None:
+        """One temperature per head."""
+        labels = self.labels(split.y)
+        self.use_temperatures([fit_temperature(raw, labels) for raw in self.by_depth(split.x).raw])
+
+    def inside(self, x: Tensor) -> Inside:
+        """What the last head reads, and its logits."""
+        features = self.by_chunks(lambda part: self.stages(part)[-1], x)
+        return Inside(features, self.by_chunks(lambda part: self.module(part)[:, -1], x))
+
+    @property
+    def ignores(self) -> dict[str, str]:
+        counting = {f"evaluation.{name}" for name in ("eta", "max_accuracy_loss", "max_nll_loss", "etas")}
+        return {key: why for key, why in super().ignores.items() if key not in counting}
