@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -58,6 +59,14 @@ def epoch_seed(seed: int, epoch: int, purpose: str = "model") -> int:
         raise InputError(f"a seed must be at least 0, got {seed}")
     entropy = [seed, epoch, *purpose.encode()]
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)
+
+
+GLOBAL_GENERATOR = threading.RLock()
+"""Torch's global generator has one user at a time: a trial that trains here, or a thread that builds a model beside it.
+
+Whoever puts the generator back to where it was (`torch.random.fork_rng`) would else take from the trial what it drew
+meanwhile, and the trial would no longer follow from its seed.
+"""
 
 
 def seed_everything(seed: int) -> None:

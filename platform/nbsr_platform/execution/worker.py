@@ -19,6 +19,7 @@ import torch
 
 from nbsr_core.domains.domain import Domain, Signature, find_domain
 from nbsr_core.learning import EpochRecord, TrainingConfig, seed_everything
+from nbsr_core.learning.batches import GLOBAL_GENERATOR
 from nbsr_core.learning.learners import Execution, Learner, TorchLearner
 from nbsr_core.learning.splits import Splits
 from nbsr_core.options.specs import EvaluationOptions
@@ -87,6 +88,10 @@ class TrialWork:
 
     def step(self) -> dict[str, Any]:
         """Go on for a while. An error is a result like another: the worker stays warm for the next trial."""
+        with GLOBAL_GENERATOR:
+            return self._go_on()
+
+    def _go_on(self) -> dict[str, Any]:
         until = time.perf_counter() + REPORT_SECONDS
         try:
             for event in self.progress:

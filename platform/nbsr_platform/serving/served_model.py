@@ -23,6 +23,7 @@ from nbsr_core.domains.domain import Signature, UnknownModuleError, find_domain
 from nbsr_core.domains.service import Column, Questions, Service
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation.after_training import temperatures_in
+from nbsr_core.learning.batches import GLOBAL_GENERATOR
 from nbsr_core.learning.learners import Learner
 from nbsr_core.metrics import names
 from nbsr_platform.study.options import from_plain
@@ -102,7 +103,7 @@ def load_learner(config: ModelConfig, state: dict[str, Any]) -> Learner:
     if config.kind not in kinds:
         raise InputError(f"domain {config.domain!r} has no model {config.kind!r}; it has {', '.join(kinds)}")
     kind = kinds[config.kind]
-    with torch.random.fork_rng(devices=[]):
+    with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
         learner = kind.build(from_plain(kind.options, config.options), config.signature)
     learner.load_state(state)
     learner.use_temperatures(config.temperatures)

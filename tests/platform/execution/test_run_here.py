@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nbsr_platform.execution.worker import RESULT, TrialWork
+from nbsr_platform.serving.served_model import ModelConfig, load_learner
+from nbsr_platform.study.study import Study
+from nbsr_platform.trials.results import TrialResult
+from nbsr_platform.trials.trial import data_fingerprint, grid
 from processes import COMMAND, GRID, SEARCH, document, journal, nbsr, recorded
 
 IRIS = """
@@ -102,3 +108,42 @@ def test_it_gives_what_ray_gives(tmp_path: Path, name: str, text: str) -> None:
     assert recorded(found).keys() == recorded(expected).keys()
     again = document(here, f"{name}.yaml")
     assert again["trials"]["reused"] == len(keys), "and each takes up what the other has done"
+
+
+def test_models_that_are_built_beside_a_trial_take_nothing_of_its_randomness(tmp_path: Path) -> None:
+    """As the recorder does, which makes the served model of one trial while the next one trains in this process."""
+    study = Study.from_dict(
+        {
+            "name": "small",
+            "domain": "medical",
+            "data": {"train_patients": 400, "valid_patients": 80, "test_patients": 40, "draws": 0},
+            "training": {"epochs": 6},
+            "evaluation": {"audits": 0},
+            "models": {"nbsr": {"hidden": [16]}},
+        }
+    )
+    (trial,) = grid(study, data_fingerprint(study))
+
+    def trained() -> TrialResult:
+        work = TrialWork.alone(trial, "cpu", 1, tmp_path / "kept")
+        while not (report := work.step())["done"]:
+            pass
+        result: TrialResult = report[RESULT]
+        assert result.state is not None, result.error
+        return result
+
+    alone = trained()
+    config, over = ModelConfig.of(trial, alone), threading.Event()
+
+    def build() -> None:
+        while not over.is_set():
+            load_learner(config, alone.state or {})
+
+    builder = threading.Thread(target=build)
+    builder.start()
+    try:
+        beside = trained()
+    finally:
+        over.set()
+        builder.join()
+    assert beside.metrics == alone.metrics
