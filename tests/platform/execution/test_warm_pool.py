@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import io
+import signal
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import ray
-from nbsr_platform.base.endings import interruptible
+from nbsr_platform.base.endings import Interrupted, interruptible
 from nbsr_platform.base.terminal import Terminal
 from nbsr_platform.execution.coordinator import Coordinator
 from nbsr_platform.execution.executors import OnRay
 from nbsr_platform.execution.feeds import GridFeed
 from nbsr_platform.execution.on_ray.compat import is_alive
+from nbsr_platform.execution.on_ray.placement import Placement
 from nbsr_platform.execution.on_ray.session import ray_session
+from nbsr_platform.execution.on_ray.warm_pool import WarmPool
 from nbsr_platform.execution.progress import Progress
 from nbsr_platform.study.study import Study
 from nbsr_platform.trials.ended_trials import EndedTrials
@@ -98,3 +102,21 @@ def test_which_workers_are_used_again(tmp_path: Path) -> None:
             assert pool_of(executor) is not second, "workers of another size"
         assert [thread for thread in threading.enumerate() if thread.name == "warm pool"] == []
         wait_for(lambda: ray.available_resources().get("CPU") == 2.0, 60)  # nothing is held when the run is over
+
+
+class SlowToEnd(WarmPool):
+    """Its thread is cleaning up when it is told to go."""
+
+    def _run(self) -> None:
+        while not self._is_abandoned:
+            time.sleep(0.01)
+        time.sleep(0.3)
+
+
+def test_ray_outlives_the_pool_also_when_its_ending_is_interrupted(tmp_path: Path) -> None:
+    """Ray ends a process in which a thread asks it for something after its shutdown, with exit code 1."""
+    pool = SlowToEnd(cast("Placement", None), Home(tmp_path))
+    with pytest.raises(Interrupted), interruptible() as interruption:  # noqa: PT012
+        threading.Timer(0.2, interruption.cause, [signal.SIGINT]).start()
+        pool.close()
+    assert not pool._thread.is_alive()

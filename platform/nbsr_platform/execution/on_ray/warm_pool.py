@@ -31,8 +31,8 @@ from nbsr_platform.trials.home import Home
 from nbsr_platform.trials.store import ResultStore
 from nbsr_platform.trials.trial import Trial
 
-# Seconds for which an interrupted main thread waits for Tune to stop: it looks ten times a second, if Ray answers.
-PATIENCE = 3.0
+# Seconds between two looks at whether Ray still answers a thread that is to end.
+PAUSE = 0.5
 # Seconds in which a worker that has nothing to do must answer.
 ANSWER_SECONDS = 30.0
 
@@ -88,14 +88,22 @@ class WarmPool:
     def close(self) -> None:
         """End the workers in good order, so that what they held can be used by others."""
         self._todo.put(None)
-        self._thread.join()
+        try:
+            self._thread.join()
+        except BaseException:
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
-        """Have the thread end as soon as it can; it is not waited for where Ray does not answer it any more."""
-        if not self._is_abandoned:
-            self._is_abandoned = True
-            self._todo.put(None)
-            self._thread.join(PATIENCE)
+        """Have the thread end as soon as it can; it is not waited for where Ray does not answer it any more.
+
+        Where it does, the thread must be over before Ray is: Ray ends a process that asks it for something afterwards,
+        at once, without a word, with an exit code of its own. Tune looks ten times a second whether it is still wanted.
+        """
+        self._is_abandoned = True
+        self._todo.put(None)
+        while self._thread.is_alive() and is_whole():
+            self._thread.join(PAUSE)
 
     def check_wanted(self) -> None:
         """On its thread: leave Tune where the main thread has given it up."""
