@@ -46,7 +46,7 @@ class Page:
     further: tuple[str, ...] = ()
 
 
-EMBEDDED = ("data.source=embedded", "name=medical-best-embedded", "seeds=3")
+EMBEDDED = ("data.source=embedded", "name=medical-best-embedded", "seeds=10")
 PAGES: Mapping[str, Page] = {
     "medical": Page(
         (Part("medical/best"), Part("medical/paper"), Part("medical/best", EMBEDDED)),

@@ -77,8 +77,7 @@ def energy(seen: Seen) -> Float[Tensor, " N"]:
 
 def mahalanobis(features: Float[Tensor, "N d"], labels: Int[Tensor, " N"]) -> Score:
     """Distance from the nearest class mean under one shrunk covariance, on the unit sphere: our density factor's."""
-    density = DensityFactor(features.shape[1], normalise=True)
-    density.fit(features, labels)
+    density = DensityFactor(features.shape[1], normalise=True).fit_distance(features, labels)
     return lambda seen: -density.distance(_inside(seen).features).double()
 
 

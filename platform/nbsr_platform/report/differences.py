@@ -39,6 +39,7 @@ OF_SAMPLES: dict[str, tuple[Literal["right", "nll"], Callable[[np.ndarray], np.n
     "nll": ("nll", np.asarray),
     "perplexity": ("nll", np.exp),
 }
+INITIALS = {"ece", "nll", "auroc", "aurc", "augrc", "fpr95"}
 CHANCE = 0.05
 """Differences whose corrected p-value is smaller are called better or worse."""
 
@@ -59,9 +60,9 @@ def is_merit(figure: str) -> bool:
 
 
 def in_words(figure: str) -> str:
-    """A figure's name as people say it: `noise_draws/ece` -> `noise draws, ECE`."""
-    parts = [part.upper() if part in ("ece", "nll") else part.replace("_", " ") for part in figure.split("/")]
-    return ", ".join(parts)
+    """A figure's name as people say it: `noise_draws/ece_raw` -> `noise draws, ECE raw`."""
+    words = (part.split("_") for part in figure.split("/"))
+    return ", ".join(" ".join(word.upper() if word in INITIALS else word for word in part) for part in words)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class ComparisonRow:
     """One line of the comparison.
 
     Attributes:
-        config: how the model was used: `deep` and `fast` for NBSR, the proposal for a search, empty otherwise.
+        config: how the model was used: `deep` and `fast` where it can stop early, a proposal of a search, else empty.
         family: `nbsr` or `baseline`; `ceiling` for what the best possible model would reach.
         n: number of trials (seeds) behind the figures.
         paper: what a paper reports for this line, by figure.
@@ -78,7 +78,7 @@ def plain_interval(interval: Interval) -> dict[str, float | None]:
 
 
 def summarise(ended: Iterable[tuple[Trial, TrialResult]], paper: Paper | None = None) -> list[ComparisonRow]:
-    """Group finished trials by model (and proposal), and each NBSR once deep and once fast; the ceiling comes last."""
+    """Group finished trials by model (and proposal), deep and fast where it can stop early; the ceiling comes last."""
     groups: dict[tuple[str, str, int | None], list[tuple[Trial, TrialResult]]] = {}
     for trial, result in ended:
         groups.setdefault((trial.study, trial.label, trial.proposal), []).append((trial, result))
@@ -88,7 +88,8 @@ def summarise(ended: Iterable[tuple[Trial, TrialResult]], paper: Paper | None = 
         family = members[0][0].family
         synthetic = any(bool(result.data.get("synthetic")) for result in results)
         number = "" if proposal is None else f"#{proposal} "
-        uses: dict[str, names.Line] = {"deep": "test", "fast": "fast"} if family == "nbsr" else {"": "test"}
+        stops_early = family == "nbsr" or any(names.in_comparison(name, "fast") for name in results[0].metrics)
+        uses: dict[str, names.Line] = {"deep": "test", "fast": "fast"} if stops_early else {"": "test"}
         for config, line in uses.items():
             figures = figures_over_seeds(results, line)
             published = {} if paper is None else paper.of(label, config)

@@ -54,7 +54,9 @@ def made_up_results(accuracy: dict[str, list[float]], **more: Any) -> StudyResul
         if trial.seed < len(accuracy[trial.label]):
             result = made_up_result(trial, random.Random(trial.seed))
             value = accuracy[trial.label][trial.seed]
-            result.metrics |= {"test/accuracy": value, "fast/accuracy": value - 0.01}
+            result.metrics["test/accuracy"] = value
+            if trial.family == "nbsr":
+                result.metrics["fast/accuracy"] = value - 0.01
             finished.append((trial, result))
     return replace(StudyResults(study, finished, wanted=len(finished), command="nbsr run toy.yaml"), **more)
 
@@ -73,6 +75,14 @@ def test_differences_are_paired_by_seed() -> None:
     fast = difference(found["nbsr fast"], found["mlp"], "accuracy")
     assert fast is not None
     assert fast.interval.estimate == pytest.approx(gap.interval.estimate - 0.01)
+
+
+def test_a_baseline_that_can_stop_early_has_a_line_for_it() -> None:
+    study = made_up_results({"nbsr": [0.9], "mlp": [0.9]})
+    for trial, result in study.finished:
+        if trial.label == "mlp":
+            result.metrics["fast/accuracy"] = 0.8
+    assert [row.name for row in study.rows] == ["nbsr deep", "nbsr fast", "mlp deep", "mlp fast"]
 
 
 def test_less_error_is_better_and_more_seeds_of_one_do_not_count() -> None:
