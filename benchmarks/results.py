@@ -62,8 +62,12 @@ PAGES: Mapping[str, Page] = {
     ),
     "navigation": Page((Part("navigation/tables"),), ("lost", "collisions", "crashes")),
     "vision": Page(
-        (Part("vision/frozen"), Part("vision/scratch")),
+        (Part("vision/frozen"), Part("vision/openset"), Part("vision/scratch")),
         ("exit90/*", "leaf_agreement", "smallest_leaf_usage", "ood/*/auroc_*", "ood/*/fpr95"),
+    ),
+    "ablations": Page(
+        tuple(Part(f"ablations/{name}") for name in ("evidence", "objective", "discussion", "calibration")),
+        ("noise_draws/accuracy", "noise_draws/nll", "smallest_mid_usage", "pruned/*"),
     ),
     "theory": Page((Part("theory/bias_variance"),)),
 }

@@ -25,6 +25,7 @@ MARK = "<!-- the reference stands here -->"
 TOP = {
     "name": "name of the study: results, reports and MLflow's runs are kept under it",
     "question": "what the study asks, for lists and reports",
+    "reference": "label of the model that all others are compared with; by default NBSR with every baseline",
     "domain": f"one of {', '.join(SHIPPED)}, or `package.module:ClassName`, beside the file or installed",
     "data": "options of the domain's data: see [domains](#domains)",
     "seeds": "how many (`3` stands for 0, 1, 2), or a list of them; `[0]` by default",

@@ -90,7 +90,7 @@ def _study(study_results: StudyResults, further: Sequence[str]) -> Iterator[str]
         more = [name for name in shown_figures(further, study_results.rows) if name not in study_results.headline]
         yield figures(study_results.rows, more) if more else ""
         yield items(map(plain, study_results.legend))
-        yield from _against_baselines(study_results)
+        yield from _comparisons(study_results)
         yield from _depths(study_results)
         yield from _decomposition(study_results)
         yield from _members(study_results)
@@ -124,10 +124,10 @@ def figures(rows: Sequence[ComparisonRow], names: Sequence[str]) -> str:
     return table(["model", "seeds", *(plain(tables.head(name)) for name in names)], body)
 
 
-def _against_baselines(study_results: StudyResults) -> Iterator[str]:
-    gaps = study_results.against_baselines
+def _comparisons(study_results: StudyResults) -> Iterator[str]:
+    gaps = study_results.comparisons
     if gaps:
-        yield plain(tables.how_tested(gaps))
+        yield plain(tables.how_tested(study_results))
         yield table(tables.COLUMNS, [map(plain, tables.difference_cells(gap)) for gap in gaps])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from nbsr_core.metrics.names import CEILING
+from nbsr_core.metrics.names import CEILING, FAST
 from nbsr_platform.report import summary
 from nbsr_platform.report.differences import Asked, Difference, Line, compared, higher_is_better
 from nbsr_platform.report.drawable import drawable
@@ -84,10 +84,20 @@ class StudyResults:
         return summary.shown_figures(self.study.domain_object.shown, self.rows)
 
     @cached_property
-    def against_baselines(self) -> list[Difference]:
-        """Every NBSR line against every baseline, in those of these figures that have a better and a worse."""
+    def comparisons(self) -> list[Difference]:
+        """All pairs of lines that this study is about, in those of the first figures that have a better and a worse.
+
+        Where the study names a reference: every other model, to the end of its walk, against that. Otherwise every NBSR
+        line against every baseline.
+        """
         figures = [name for name in self.headline if higher_is_better(name) is not None]
-        mine, others = ([line for line in self.lines if line.family == family] for family in ("nbsr", "baseline"))
+        reference = self.study.reference
+        if reference is None:
+            mine, others = ([line for line in self.lines if line.family == family] for family in ("nbsr", "baseline"))
+        else:
+            whole = [line for line in self.lines if line.config != FAST]
+            mine = [line for line in whole if line.group.name != reference]
+            others = [line for line in whole if line.group.name == reference]
         found = compared([Asked(line, other, name) for line in mine for other in others for name in figures])
         return [gap for gap in found if gap is not None]
 

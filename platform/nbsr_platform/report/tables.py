@@ -87,17 +87,19 @@ def _label(figure: str) -> str:
 
 
 def paired(study_results: StudyResults) -> str:
-    """NBSR against each baseline, seed by seed."""
-    gaps = study_results.against_baselines
-    return f"<p>{escape(how_tested(gaps))}</p>{differences(gaps)}" if gaps else ""
+    """NBSR against each baseline, or all against the study's reference, seed by seed."""
+    gaps = study_results.comparisons
+    return f"<p>{escape(how_tested(study_results))}</p>{differences(gaps)}" if gaps else ""
 
 
-def how_tested(gaps: Sequence[Difference]) -> str:
+def how_tested(study_results: StudyResults) -> str:
     """In words, what the table of differences shows and what a verdict rests on."""
-    judged = sum(gap.corrected is not None for gap in gaps)
+    judged = sum(gap.corrected is not None for gap in study_results.comparisons)
+    reference = study_results.study.reference
+    pair = "NBSR minus baseline" if reference is None else f"Each model minus {reference}"
     return (
-        "NBSR minus baseline over common seeds: mean and 95% interval (paired t over seeds); beside it the 95% "
-        "interval over seeds and test samples (bootstrap), where answers to single samples were kept. p is the larger "
+        f"{pair} over common seeds: mean and 95% interval (paired t over seeds); beside it the 95% interval over seeds "
+        "and test samples (bootstrap), where answers to single samples were kept. p is the larger "
         f"one of both tests, corrected for {judged} comparisons (Holm); better and worse are said where it is below "
         f"{CHANCE:.0%}."
     )

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from nbsr_core.metrics import LEAST_SEEDS, Interval
 from nbsr_core.metrics.intervals import figure_interval
+from nbsr_core.metrics.names import FAST
 from nbsr_platform.report.differences import Difference, higher_is_better, in_words, is_merit
 from nbsr_platform.report.groups import Group
 from nbsr_platform.report.study_results import StudyResults
@@ -41,15 +42,19 @@ def _winner(study_results: StudyResults) -> str:
     rows = [row for row in study_results.rows if primary in row.metrics and row.family in ("nbsr", "baseline")]
     best = _best(rows, primary)
     said = f"Best {in_words(primary)}: {best.name}, {bounds(best, primary)}."
-    rivals = [row for row in rows if (row.family == "nbsr") != (best.family == "nbsr")]
+    reference = study_results.study.reference
+    if reference is None:
+        rivals = [row for row in rows if (row.family == "nbsr") != (best.family == "nbsr")]
+    else:
+        rivals = [row for row in rows if row.model == reference != best.model and row.config != FAST]
     if not rivals:
         return said
     rival = _best(rivals, primary)
-    kind = "NBSR" if rival.family == "nbsr" else "baseline"
-    said += f" Best {kind}: {rival.name}, {bounds(rival, primary)}"
-    gap = _between(rival.name, best.name, primary, study_results.against_baselines)
+    kind = "Reference" if reference else "Best NBSR" if rival.family == "nbsr" else "Best baseline"
+    said += f" {kind}: {rival.name}, {bounds(rival, primary)}"
+    gap = _between(rival.name, best.name, primary, study_results.comparisons)
     if gap is None:
-        return f"{said}; they share no seed."
+        return f"{said}; they share no seed." if reference is None else f"{said}."
     return f"{said}: {gap.text} over {gap.seeds} common seed{'s' if gap.seeds > 1 else ''}, {_judged(gap)}."
 
 
@@ -62,27 +67,33 @@ def _between(line: str, other: str, figure: str, gaps: Sequence[Difference]) -> 
 
 
 def _shortcomings(study_results: StudyResults) -> str:
-    gaps = study_results.against_baselines
+    gaps = study_results.comparisons
     if not gaps:
         families = {row.family for row in study_results.rows}
         return f"No {'baseline' if 'nbsr' in families else 'NBSR model'} in this study: nothing to fall short of."
     merits = [gap for gap in gaps if is_merit(gap.figure)]
     judged = [gap for gap in merits if gap.reason is None]
     if not merits:
-        return "No figure in which NBSR could fall short of a baseline."
+        return "No figure in which one could fall short of another."
     if not judged:
         return f"No verdict on any of {len(merits)} comparisons: it takes at least {LEAST_SEEDS} common seeds."
+    reference = study_results.study.reference
+    words = {"worse": "NBSR falls short:", "better": "NBSR is ahead:", "none": "NBSR falls short of no baseline"}
+    if reference is not None:
+        none = f"no model falls short of {reference}"
+        words = {"worse": f"worse than {reference}:", "better": f"better than {reference}:", "none": none}
     parts = [
-        f"{words} {_listed([gap for gap in judged if gap.verdict == verdict])}"
-        for verdict, words in (("worse", "NBSR falls short:"), ("better", "NBSR is ahead:"))
+        f"{words[verdict]} {_listed([gap for gap in judged if gap.verdict == verdict])}"
+        for verdict in ("worse", "better")
         if any(gap.verdict == verdict for gap in judged)
     ]
     if not any(gap.verdict == "worse" for gap in judged):
-        parts.insert(0, "NBSR falls short of no baseline in any figure beyond what chance explains")
+        parts.insert(0, f"{words['none']} in any figure beyond what chance explains")
     undecided = sum(gap.verdict not in ("better", "worse") for gap in merits)
     if undecided:
         parts.append(f"{undecided} of {len(merits)} comparisons are not decided by these {_tested_on(judged)}")
-    return "; ".join(parts) + "."
+    said = "; ".join(parts)
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def _tested_on(gaps: Sequence[Difference]) -> str:

@@ -44,7 +44,7 @@ __all__ = [
 
 KEYS = (
     *("name", "question", "domain", "data", "seeds", "training", "evaluation", "models", "paper", "resources"),
-    *("search", "variants"),
+    *("reference", "search", "variants"),
 )
 COLLECTION_KEYS = ("name", "question", "include")
 
@@ -58,6 +58,7 @@ class Study:
         data: options of the domain's data.
         models: by label, in the order of the file.
         paper: published figures to show beside those of the models.
+        reference: label of the model that all others are compared with; None compares NBSR with every baseline.
         path: the file it came from, if any.
         settings: the `key=value` overrides on top of the file.
         source: what was written, as plain values, and where; None for a study that was put together in Python.
@@ -73,6 +74,7 @@ class Study:
     resources: Resources = field(default_factory=Resources)
     search: Search | None = None
     paper: Paper | None = None
+    reference: str | None = None
     path: Path | None = field(default=None, compare=False)
     settings: tuple[str, ...] = field(default=(), compare=False)
     source: Document | None = field(default=None, compare=False, repr=False)
@@ -108,6 +110,7 @@ class Study:
             "resources": to_plain(self.resources),
             **({"search": self.search.to_plain()} if self.search else {}),
             **({"paper": to_plain(self.paper)} if self.paper else {}),
+            **({"reference": self.reference} if self.reference else {}),
         }
 
     def to_yaml(self) -> str:
@@ -227,8 +230,11 @@ def read_study(document: Document, path: Path | None) -> Study:
             what = "is picked from the frontier, but evaluation.eta fixes it; drop one"
             problems.add(("search", "space", "eta"), what, given=evaluation.eta)
     paper = read_paper(values.get("paper"), models, values.get("search") is not None, problems)
+    reference = convert(str | None, values.get("reference"), ("reference",), problems)
+    if models and reference is not None and reference is not FAILED and reference not in models:
+        problems.add(("reference",), f"must be a model of the study ({', '.join(models)})", given=reference)
     problems.stop_if_any()
-    parts = (data, models, seeds, question, evaluation, resources, search, paper, path)
+    parts = (data, models, seeds, question, evaluation, resources, search, paper, reference, path)
     return Study(name, values["domain"], *parts, source=document)
 
 

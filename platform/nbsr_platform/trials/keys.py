@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nbsr_platform.trials.trial import Trial
 
 # What a study says that makes it no other study, and what of a search may change while it goes on.
-NOT_IDENTITY = {"resources", "question", "paper"}
+NOT_IDENTITY = {"resources", "question", "paper", "reference"}
 GROWS = {"trials", "promising"}
 
 

@@ -117,7 +117,7 @@ class TestBootstrap:
 
 
 def only(study_results: StudyResults, figure: str = "accuracy") -> Difference:
-    (gap,) = [gap for gap in study_results.against_baselines if gap.figure == figure and gap.line == "nbsr deep"]
+    (gap,) = [gap for gap in study_results.comparisons if gap.figure == figure and gap.line == "nbsr deep"]
     return gap
 
 

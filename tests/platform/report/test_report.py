@@ -14,6 +14,7 @@ from nbsr_platform.cli.app import app
 from nbsr_platform.report import StudyResults, charts, page
 from nbsr_platform.report.differences import difference
 from nbsr_platform.report.find import find
+from nbsr_platform.report.markdown_page import markdown
 from nbsr_platform.report.searches import importances
 from nbsr_platform.report.verdicts import answer
 from nbsr_platform.search.proposals import Proposal
@@ -83,6 +84,19 @@ def test_a_baseline_that_can_stop_early_has_a_line_for_it() -> None:
         if trial.label == "mlp":
             result.metrics["fast/accuracy"] = 0.8
     assert [row.name for row in study.rows] == ["nbsr deep", "nbsr fast", "mlp deep", "mlp fast"]
+
+
+def test_a_study_with_a_reference_compares_all_others_with_it() -> None:
+    study = made_up_results({"nbsr": [0.90, 0.95, 0.85, 0.91], "mlp": [0.99, 0.99, 0.98, 0.99], "xgboost": [0.5] * 4})
+    study = replace(study, study=replace(study.study, reference="mlp"))
+    pairs = {(gap.line, gap.other) for gap in study.comparisons}
+    assert pairs == {("nbsr deep", "mlp"), ("xgboost", "mlp")}
+    _, winner, verdicts, *_ = answer(study)
+    assert winner.startswith("Best accuracy: mlp")
+    assert "Reference" not in winner
+    assert "Worse than mlp: " in verdicts
+    assert "xgboost in accuracy (against mlp)" in verdicts
+    assert "Each model minus mlp over common seeds" in markdown([study], "toy", made_by="a test")
 
 
 def test_less_error_is_better_and_more_seeds_of_one_do_not_count() -> None:
