@@ -62,7 +62,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "navigation": Page((Part("navigation/tables"),), ("lost", "collisions", "crashes")),
     "vision": Page(
-        (Part("vision/frozen"), Part("vision/openset"), Part("vision/scratch")),
+        (Part("vision/frozen"), Part("vision/openset")),
         ("exit90/*", "leaf_agreement", "smallest_leaf_usage", "ood/*/auroc_*", "ood/*/fpr95"),
     ),
     "ablations": Page(
