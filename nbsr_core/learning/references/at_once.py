@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from time import perf_counter
 
@@ -20,18 +20,22 @@ MOST_ROWS = 500_000
 """Rows that a model is fitted to at most, all draws together: more would fill a machine's memory."""
 
 
-def drawn_rows(splits: Splits, epochs: int, seed: int) -> Split:
+def draws_of(splits: Splits, epochs: int, seed: int) -> list[Split]:
     """The training rows as networks see them: where noise is fresh in every epoch, as many draws as there are epochs.
 
     There are fewer draws than epochs where more would make over `MOST_ROWS` rows, but always one.
     """
     train, augment = splits.train, splits.augment
     if augment is None:
-        return train
+        return [train]
     draws = max(1, min(epochs, MOST_ROWS // max(len(train), 1)))
     seeds = (epoch_seed(seed, draw, "draws") for draw in range(draws))
-    x = torch.cat([augment(train.x, torch.Generator().manual_seed(each)) for each in seeds])
-    return Split(x, train.y.repeat(draws))
+    return [Split(augment(train.x, torch.Generator().manual_seed(each)), train.y) for each in seeds]
+
+
+def joined(draws: Sequence[Split]) -> Split:
+    """All draws as one table."""
+    return draws[0] if len(draws) == 1 else Split(torch.cat([d.x for d in draws]), torch.cat([d.y for d in draws]))
 
 
 class FittedAtOnce(Learner):
@@ -40,18 +44,18 @@ class FittedAtOnce(Learner):
     family = "baseline"
 
     @abstractmethod
-    def fit(self, rows: Split, seed: int) -> None:
-        """Learn from these rows."""
+    def fit(self, draws: Sequence[Split], seed: int) -> None:
+        """Learn from these draws of the training rows."""
 
     def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
         began = perf_counter()
-        rows = drawn_rows(splits, config.epochs, seed)
-        self.fit(rows, seed)
+        draws = draws_of(splits, config.epochs, seed)
+        self.fit(draws, seed)
         seconds = perf_counter() - began
         loss = metrics.nll(self.raw_probabilities(splits.train.x), splits.train.y)
         valid = self.raw_probabilities(splits.valid.x)
         figures = {"nll": metrics.nll(valid, splits.valid.y), "accuracy": metrics.accuracy(valid, splits.valid.y)}
-        yield EpochRecord(0, {"loss": loss}, figures, 0.0, 0.0, seconds, len(rows) / seconds)
+        yield EpochRecord(0, {"loss": loss}, figures, 0.0, 0.0, seconds, sum(map(len, draws)) / seconds)
 
     @property
     def epoch_figures(self) -> set[str] | None:

@@ -5,6 +5,7 @@ Chen and Guestrin, "XGBoost: A Scalable Tree Boosting System", KDD 2016.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,25 +23,29 @@ class BoostedTrees(FittedAtOnce):
 
     packages = ("xgboost",)
 
-    def __init__(self, num_classes: int, **parameters: Any) -> None:
+    def __init__(self, num_classes: int, *, n_estimators: int = 100, **parameters: Any) -> None:
         needs("xgboost", "trees")
-        self.num_classes, self.parameters = num_classes, parameters
+        self.num_classes, self.rounds, self.parameters = num_classes, n_estimators, parameters
         self.booster: Any = None
 
-    def fit(self, rows: Split, seed: int) -> None:
+    def fit(self, draws: Sequence[Split], seed: int) -> None:
+        """Each round of boosting sees the next draw, as each epoch of a network does: all draws at once cost as many
+        times more as there are of them, and are no better.
+        """
         with extra("trees"):
             import xgboost
 
-        model = xgboost.XGBClassifier(
-            objective="multi:softprob",
-            num_class=self.num_classes,  # XGBoost itself says so from three classes on
-            eval_metric="mlogloss",
-            random_state=seed,
-            n_jobs=torch.get_num_threads(),
+        settings = {
+            "objective": "multi:softprob",
+            "num_class": self.num_classes,
+            "seed": seed,
+            "nthread": torch.get_num_threads(),
             **self.parameters,
-        )
-        model.fit(rows.x.numpy(), rows.y.numpy())
-        self.booster = model.get_booster()
+        }
+        tables = [xgboost.DMatrix(draw.x.numpy(), draw.y.numpy()) for draw in draws]
+        self.booster = xgboost.Booster(settings, tables)
+        for number in range(self.rounds):
+            self.booster.update(tables[number % len(tables)], number)
 
     def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
         with extra("trees"):

@@ -7,6 +7,7 @@ Efficient Gradient Boosting Decision Tree", NeurIPS 2017, which scikit-learn's b
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -16,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nbsr_core.learning.learners import TRACE_CHUNK
-from nbsr_core.learning.references.at_once import FittedAtOnce, label_columns
+from nbsr_core.learning.references.at_once import FittedAtOnce, joined, label_columns
 from nbsr_core.learning.references.forest import Forest, Tree
 from nbsr_core.learning.splits import Split
 
@@ -61,7 +62,8 @@ class SklearnTrees(FittedAtOnce):
 class Cart(SklearnTrees):
     """One decision tree (`DecisionTreeClassifier`); a leaf says how often its training rows had each class."""
 
-    def fit(self, rows: Split, seed: int) -> None:
+    def fit(self, draws: Sequence[Split], seed: int) -> None:
+        rows = joined(draws)
         from sklearn.tree import DecisionTreeClassifier  # slow to import, and only those who fit need it
 
         model = DecisionTreeClassifier(random_state=seed, **self.parameters).fit(rows.x.numpy(), rows.y.numpy())
@@ -84,7 +86,8 @@ class HistBoosting(SklearnTrees):
         super().__init__(num_classes, **parameters)
         self.start = torch.zeros(num_classes, dtype=torch.float64)
 
-    def fit(self, rows: Split, seed: int) -> None:
+    def fit(self, draws: Sequence[Split], seed: int) -> None:
+        rows = joined(draws)
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         model = HistGradientBoostingClassifier(random_state=seed, early_stopping=False, **self.parameters)

@@ -32,7 +32,8 @@ from nbsr_core.errors import InputError
 from nbsr_core.learning import TrainingConfig, seed_everything
 from nbsr_core.learning.learners import Classifier, Execution, Learner
 from nbsr_core.learning.references import at_once
-from nbsr_core.learning.references.at_once import drawn_rows
+from nbsr_core.learning.references.at_once import draws_of, joined
+from nbsr_core.learning.references.boosted_trees import BoostedTrees
 from nbsr_core.learning.references.dropout import McDropout, ThinnedDropout, thinned_layers
 from nbsr_core.learning.references.early_exit import EarlyExit
 from nbsr_core.learning.references.ensemble import Ensemble
@@ -351,7 +352,7 @@ class TestTrees:
                 HistGradientBoostingClassifier(random_state=3, max_iter=4, early_stopping=False),
             ),
         ):
-            learner.fit(rows, seed=3)
+            learner.fit([rows], seed=3)
             reference.fit(rows.x.numpy(), rows.y.numpy())
             for x in (fresh, data.x):
                 said = learner.raw_probabilities(x)
@@ -361,7 +362,7 @@ class TestTrees:
 
     def test_a_forest_that_goes_in_circles_is_left(self) -> None:
         learner = Cart(2)
-        learner.fit(clouds(2).train, seed=0)
+        learner.fit([clouds(2).train], seed=0)
         state = learner.state()
         state["left"] = state["right"] = (torch.arange(len(state["left"])) + 1) % len(state["left"])
         learner.load_state(state)
@@ -370,22 +371,47 @@ class TestTrees:
     def test_they_see_as_many_draws_of_fresh_noise_as_networks_do(
         self, splits: Splits, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        rows = drawn_rows(splits, 3, seed=0)
+        rows = joined(draws_of(splits, 3, seed=0))
         assert len(rows) == 3 * len(splits.train)
         first, second, third = rows.x.split(len(splits.train))
         assert not torch.equal(first, second)
         assert not torch.equal(second, third)
         assert torch.equal(rows.y.view(3, -1)[2], splits.train.y)
-        assert torch.equal(drawn_rows(splits, 3, seed=0).x, rows.x)
-        assert not torch.equal(drawn_rows(splits, 3, seed=1).x, rows.x)
+        assert torch.equal(joined(draws_of(splits, 3, seed=0)).x, rows.x)
+        assert not torch.equal(joined(draws_of(splits, 3, seed=1)).x, rows.x)
         monkeypatch.setattr(at_once, "MOST_ROWS", 2 * len(splits.train) + 5)
-        assert len(drawn_rows(splits, 40, seed=0)) == 2 * len(splits.train)
+        assert len(draws_of(splits, 40, seed=0)) == 2
         monkeypatch.setattr(at_once, "MOST_ROWS", 1)
-        assert len(drawn_rows(splits, 40, seed=0)) == len(splits.train), "always one draw"
+        assert len(draws_of(splits, 40, seed=0)) == 1, "always one draw"
+
+    def test_each_round_of_boosting_sees_the_next_draw(self, splits: Splits) -> None:
+        import xgboost
+
+        draws = draws_of(splits, 2, seed=0)
+        ours = BoostedTrees(splits.num_classes, n_estimators=3, max_depth=2)
+        ours.fit(draws, seed=0)
+        settings = {"objective": "multi:softprob", "num_class": splits.num_classes, "max_depth": 2}
+        reference = None
+        for draw in (draws[0], draws[1], draws[0]):
+            table = xgboost.DMatrix(draw.x.numpy(), draw.y.numpy())
+            reference = xgboost.train(settings, table, 1, xgb_model=reference)
+        assert reference is not None
+        expected = torch.from_numpy(reference.predict(xgboost.DMatrix(splits.valid.x.numpy()))).double()
+        assert torch.allclose(ours.raw_probabilities(splits.valid.x), expected, atol=1e-6)
+
+    def test_without_noise_boosting_is_what_xgboost_itself_does(self) -> None:
+        import xgboost
+
+        data = clouds(3)
+        ours = BoostedTrees(3, n_estimators=4)
+        ours.fit([data.train], seed=0)
+        reference = xgboost.XGBClassifier(n_estimators=4).fit(data.train.x.numpy(), data.train.y.numpy())
+        expected = torch.from_numpy(reference.predict_proba(data.valid.x.numpy())).double()
+        assert torch.allclose(ours.raw_probabilities(data.valid.x), expected, atol=1e-6)
 
     def test_without_fresh_noise_every_row_counts_once(self) -> None:
         data = clouds(3)
-        assert drawn_rows(data, 40, seed=0) is data.train
+        assert joined(draws_of(data, 40, seed=0)) is data.train
 
     def test_of_the_training_only_the_epochs_count(self, splits: Splits) -> None:
         def learned(config: TrainingConfig) -> dict[str, Any]:
