@@ -50,7 +50,7 @@ EMBEDDED = ("data.source=embedded", "name=medical-best-embedded", "seeds=10")
 PAGES: Mapping[str, Page] = {
     "medical": Page(
         (Part("medical/best"), Part("medical/paper"), Part("medical/best", EMBEDDED)),
-        ("noise_draws/depth*", "*/exited", "*/smallest_mid_usage", "*/routing_agreement", "*/mean_confidence"),
+        ("nll", "noise_draws/nll", "exited", "smallest_mid_usage", "routing_agreement", "mean_confidence"),
     ),
     "triage": Page(
         (Part("triage/best"), Part("triage/decoupled"), Part("triage/paper")),

@@ -88,7 +88,7 @@ def _study(study_results: StudyResults, further: Sequence[str]) -> Iterator[str]
         yield tables.INTERVALS + ("" if few is None else f" **{few}.**")
         yield figures(study_results.rows, study_results.headline)
         more = [name for name in shown_figures(further, study_results.rows) if name not in study_results.headline]
-        yield figures(study_results.rows, more) if more else ""
+        yield further_figures(study_results.rows, more) if more else ""
         yield items(map(plain, study_results.legend))
         yield from _comparisons(study_results)
         yield from _depths(study_results)
@@ -111,17 +111,23 @@ def _facts(study_results: StudyResults) -> list[str]:
 
 def figures(rows: Sequence[ComparisonRow], names: Sequence[str]) -> str:
     """Models x figures: ours with their intervals, the paper's below."""
-    winners = {name: tables.best(rows, name) for name in names}
-
-    def cell(row: ComparisonRow, name: str) -> str:
-        ours = plain(short(row.metrics.get(name), name))
-        ours = f"**{ours}**" if row.name in winners[name] else ours
-        if name not in row.paper:
-            return ours
-        return f"{ours}<br>paper {plain(short(Interval(row.paper[name], nan, nan), name))}"
-
-    body = [[plain(row.name), str(row.n), *(cell(row, name) for name in names)] for row in rows]
+    body = [[plain(row.name), str(row.n), *(_figure(rows, row, name) for name in names)] for row in rows]
     return table(["model", "seeds", *(plain(tables.head(name)) for name in names)], body)
+
+
+def further_figures(rows: Sequence[ComparisonRow], names: Sequence[str]) -> str:
+    """Figures x models, since there may be many: of the models that have any of them."""
+    known = [row for row in rows if any(name in row.metrics for name in names)]
+    body = [[plain(tables.head(name)), *(_figure(rows, row, name) for row in known)] for name in names]
+    return table(["figure", *(plain(row.name) for row in known)], body)
+
+
+def _figure(rows: Sequence[ComparisonRow], row: ComparisonRow, name: str) -> str:
+    ours = plain(short(row.metrics.get(name), name))
+    ours = f"**{ours}**" if row.name in tables.best(rows, name) else ours
+    if name not in row.paper:
+        return ours
+    return f"{ours}<br>paper {plain(short(Interval(row.paper[name], nan, nan), name))}"
 
 
 def _comparisons(study_results: StudyResults) -> Iterator[str]:

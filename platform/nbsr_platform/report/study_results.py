@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from nbsr_core.metrics.names import CEILING, FAST
+from nbsr_core.metrics.names import CEILING, FAST, last_part
 from nbsr_platform.report import summary
 from nbsr_platform.report.differences import Asked, Difference, Line, compared, higher_is_better
 from nbsr_platform.report.drawable import drawable
@@ -90,7 +90,7 @@ class StudyResults:
         Where the study names a reference: every other model, to the end of its walk, against that. Otherwise every NBSR
         line against every baseline.
         """
-        figures = [name for name in self.headline if higher_is_better(name) is not None]
+        figures = [name for name in _with_nll(self.headline, self.rows) if higher_is_better(name) is not None]
         reference = self.study.reference
         if reference is None:
             mine, others = ([line for line in self.lines if line.family == family] for family in ("nbsr", "baseline"))
@@ -140,3 +140,10 @@ class StudyResults:
         if len(self.groups) > MOST_SHOWN:
             notes.append(f"plots show the first {MOST_SHOWN} of {len(self.groups)} models; the table has all")
         return notes
+
+
+def _with_nll(figures: Sequence[str], rows: Sequence[summary.ComparisonRow]) -> list[str]:
+    """Figures, and beside each accuracy the NLL of the same set: answers may be as often right and yet less worth."""
+    known = {name for row in rows for name in row.metrics}
+    beside = (name.removesuffix("accuracy") + "nll" for name in figures if last_part(name) == "accuracy")
+    return list(dict.fromkeys([*figures, *(name for name in beside if name in known)]))
