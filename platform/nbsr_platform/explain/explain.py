@@ -59,7 +59,7 @@ def explain(
     splits = domain.load(data, trial.seed)
     question = question if isinstance(question, Question) else Question(sample=question)
     question = replace(question, eta=_eta(result), max_vacuity=result.max_vacuity(trial.evaluation))
-    learner = _rebuild(trial, result, domain, splits, store)
+    learner = rebuild(trial, result, domain, splits, store)
     notes = []
     if domain.fingerprint(data) != trial.data_fingerprint:
         notes.append("the data has changed since this trial: the sample may not be the one that it was tested on")
@@ -108,7 +108,7 @@ def _no_walk(trial: Trial, store: ResultStore) -> str:
     return f"{said}. NBSR trials of that study: {', '.join(walks[:MOST_LISTED])}" if walks else said
 
 
-def _rebuild(trial: Trial, result: TrialResult, domain: Domain, splits: Splits, store: ResultStore) -> Learner:
+def rebuild(trial: Trial, result: TrialResult, domain: Domain, splits: Splits, store: ResultStore) -> Learner:
     """The model as it was judged: what was learned, and what was fitted after that."""
     kind = domain.models[trial.kind]
     signature = Signature(splits.class_names, splits.feature_names)
@@ -134,7 +134,7 @@ def _population(trial: Trial, domain: Domain, splits: Splits, store: ResultStore
     for key, other in named_trials(store, store.keys()):
         if not same(other) or other.family != "baseline" or other.kind not in domain.models:
             continue
-        learner = _rebuild(other, store.load(key), domain, splits, store)
+        learner = rebuild(other, store.load(key), domain, splits, store)
         if isinstance(learner, BoostedTrees):
             name, shares = feature_namer(splits), learner.importance(splits.test.x[0].numel())
             order = [index for index in shares.argsort(descending=True, stable=True).tolist() if shares[index]]
