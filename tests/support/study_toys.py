@@ -131,7 +131,9 @@ def complaints(text: str, *overrides: str) -> list[str]:
 HEAD = "name: toy\ndomain: study_toys:Toy\n"
 ONE = HEAD + "models:\n  nbsr:\n"
 SEARCH = ONE + "search: {trials: 4, objectives: {valid/accuracy: maximize}, space: "
-TOP_KEYS = "name, question, domain, data, seeds, training, evaluation, models, paper, resources, search, variants"
+TOP_KEYS = (
+    "name, question, domain, data, seeds, training, evaluation, models, paper, resources, reference, search, variants"
+)
 
 FULL = """\
 name: toy-search

@@ -116,8 +116,8 @@ def test_further_figures_have_a_table_of_their_own() -> None:
         result.metrics |= {"far/depth1/ece": 0.25}
     assert "far" not in markdown([study], "t", made_by=MADE_BY)
     text = markdown([study], "t", made_by=MADE_BY, further=["far/*", "accuracy", "nothing/*"])
-    assert "| model | seeds | far, depth1, ECE ↓ |" in text
-    assert "0.250" in text
+    assert "| figure | nbsr deep |" in text
+    assert "| far, depth1, ECE ↓ | 0.250" in text
 
 
 @pytest.fixture(scope="module")

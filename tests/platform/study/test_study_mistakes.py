@@ -50,6 +50,10 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         ONE + "sedes: 3\n",
         [f"study.yaml:5: sedes: unknown key; did you mean 'seeds'? allowed: {TOP_KEYS}"],
     ),
+    "reference that is no model": (
+        ONE + "reference: best\n",
+        ["study.yaml:5: reference: must be a model of the study (nbsr), got 'best'"],
+    ),
     "no name": (
         ONE.removeprefix("name: toy\n"),
         ["study.yaml:1: name: is missing: a study needs a name of letters, digits, - and _"],
