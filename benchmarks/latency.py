@@ -1,6 +1,6 @@
 """Milliseconds per prediction of a study's trained models: NBSR to the end of its walks and with exits, and baselines.
 
-    python -m benchmarks.latency [STUDY ...] [--home .nbsr] [--rows 256] [--set key=value ...]
+    python -m benchmarks.latency [STUDY ...] [--home .nbsr] [--rows 256]
 
 Reads what is stored of the first seed; nothing is trained. Models take turns on the same test rows, on one thread. The
 backbone counts where it belongs to the model, not where its features were kept beforehand (vision/frozen).
@@ -31,9 +31,8 @@ def main() -> None:
     parser.add_argument("studies", nargs="*", default=STUDIES, metavar="STUDY")
     parser.add_argument("--home")
     parser.add_argument("--rows", type=int, default=256)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     asked = parser.parse_args()
-    for study in (study for name in asked.studies for study in load(name, asked.settings).studies):
+    for study in (study for name in asked.studies for study in load(name).studies):
         show(study, Home.of(asked.home), asked.rows)
 
 

@@ -29,8 +29,9 @@ class BoostedTrees(FittedAtOnce):
         self.booster: Any = None
 
     def fit(self, draws: Sequence[Split], seed: int) -> None:
-        """Each round of boosting sees the next draw, as each epoch of a network does: all draws at once cost as many
-        times more as there are of them, and are no better.
+        """Each round of boosting sees the next draw, as each epoch of a network does.
+
+        All draws in every round would cost as many times more as there are of them.
         """
         with extra("trees"):
             import xgboost
