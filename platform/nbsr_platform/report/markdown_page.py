@@ -81,6 +81,7 @@ def _study(study_results: StudyResults, further: Sequence[str]) -> Iterator[str]
     if study_results.study.path is None:
         yield f"```yaml\n{study_results.study.to_yaml().strip()}\n```"
     yield items(_facts(study_results))
+    yield "**Answer.**"  # which also parts the two lists
     yield items(map(plain, answer(study_results)), numbered=True)
     yield items(f"**Note:** {plain(note)}" for note in study_results.notes)
     if study_results.finished:
