@@ -35,6 +35,13 @@ def temporary_place(folder: Path, name: str) -> Iterator[Path]:
             _remove(place)
 
 
+@contextlib.contextmanager
+def one_at_a_time(folder: Path, name: str) -> Iterator[None]:
+    """Of all processes that come here with the same `folder` and `name`, one goes on at a time; the others wait."""
+    with _claimed(folder / f"{PREFIX}{name}"):
+        yield
+
+
 def sweep(folder: Path) -> list[Path]:
     """Remove temporary places in `folder` whose owner is dead; returns them."""
     removed = []

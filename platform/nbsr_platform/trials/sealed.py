@@ -133,16 +133,17 @@ class SealedFolders:
             raise
 
     def _publish(self, beside: Path, key: str) -> None:
-        """Give a whole folder its name. Another driver may do the same with an equal one at the same time."""
-        while not self._is_whole(key):
+        """Give a whole folder its name, unless an equal one of another driver has it by now.
+
+        One driver at a time: otherwise one could move a whole folder aside that another has just put there.
+        """
+        with leftovers.one_at_a_time(self.root, f"publishing-{key}"):
+            if self._is_whole(key):
+                return
             with leftovers.temporary_place(self.root, f"damaged-{key}") as aside:
                 with suppress(FileNotFoundError):
                     self.folder(key).rename(aside)
-                try:
-                    beside.rename(self.folder(key))
-                except OSError:
-                    if not self.folder(key).exists():
-                        raise  # otherwise somebody else was quicker: look at what is there now
+                beside.rename(self.folder(key))
 
     def _is_whole(self, key: str) -> bool:
         try:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import torch
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.sealed import DamagedError, seal
 from nbsr_platform.trials.store import ResultStore
+from nbsr_platform.trials.weights import WeightsStore
 
 from nbsr_core.errors import InputError
 
@@ -227,6 +229,34 @@ def test_many_drivers_may_save_the_same_weights_at_once(store: ResultStore) -> N
     assert len(store.weights.keys()) == 40
     assert all(store.weights.has(key) for key in store.weights.keys())  # noqa: SIM118
     assert sorted(path.name for path in store.weights.root.iterdir()) == store.weights.keys(), "nothing is left over"
+
+
+def test_a_driver_moves_nothing_aside_that_another_has_just_saved(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slower one has looked and found nothing when the quicker one comes: that one must wait, and see it then."""
+    quicker = threading.Thread(target=store.save, args=[result("key")])
+    looked, rename, moved_aside = WeightsStore._is_whole, Path.rename, list[Path]()
+
+    def look(weights: WeightsStore, key: str) -> bool:
+        found = looked(weights, key)
+        if threading.current_thread() is threading.main_thread() and not quicker.ident:
+            quicker.start()
+            quicker.join(0.5)
+        return found
+
+    def note(path: Path, target: Path) -> Path:
+        renamed = rename(path, target)
+        moved_aside.extend([path] if "damaged" in target.name else [])
+        return renamed
+
+    monkeypatch.setattr(WeightsStore, "_is_whole", look)
+    monkeypatch.setattr(Path, "rename", note)
+    store.save(result("key"))
+    quicker.join(60)
+    assert moved_aside == []
+    assert store.has("key")
+    assert sorted(path.name for path in store.weights.root.iterdir()) == ["weights_of_key"]
 
 
 def test_a_result_with_weights_needs_a_key_for_them(store: ResultStore) -> None:
