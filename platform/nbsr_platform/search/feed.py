@@ -7,6 +7,8 @@ from our store, and none stays RUNNING for ever.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,30 +18,44 @@ from optuna.trial import TrialState
 from nbsr_core.errors import InputError
 from nbsr_platform.base.compat import resumed_trial
 from nbsr_platform.search.journal import KEY_ATTRIBUTE
-from nbsr_platform.search.record import SearchRecord, objective_values, search_name
+from nbsr_platform.search.record import SearchRecord, figures_of, search_name
 from nbsr_platform.search.storage import open_storage, patiently
-from nbsr_platform.study.search_options import Search
+from nbsr_platform.search.warm_start import taken_over
+from nbsr_platform.study.search_options import Search, excess
+from nbsr_platform.study.space import Assignment
 from nbsr_platform.study.study import Study
 from nbsr_platform.trials.home import Home
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.store import ResultStore
 from nbsr_platform.trials.trial import Trial, make_trial
 
-ERROR_ATTRIBUTE = "nbsr.error"
+ERROR_ATTRIBUTE, POINTS_ATTRIBUTE = "nbsr.error", "nbsr.earlier_points"
 LONGEST_REASON = 2000  # characters of it: all figures' names fit
 
 
-def sampler_of(search: Search, number: int) -> optuna.samplers.BaseSampler:
-    """The named sampler, seeded by the search's seed and the proposal's number."""
+def sampler_of(search: Search, number: int, first: Sequence[Assignment] = ()) -> optuna.samplers.BaseSampler:
+    """The named sampler, seeded by the search's seed and the proposal's number; the first ones propose given points.
+
+    CMA-ES is not among them: Optuna keeps its state as a pickle among the proposals, and whoever opens a store would
+    run what it holds. A store is data (SECURITY.md).
+    """
     seed = int(np.random.SeedSequence([search.sampler.seed, number]).generate_state(1)[0])
-    name = search.sampler.name
-    if name == "random":
-        return optuna.samplers.RandomSampler(seed=seed)
-    if name == "nsga2":
-        return optuna.samplers.NSGAIISampler(seed=seed)
-    if name == "qmc":
-        return optuna.samplers.QMCSampler(seed=search.sampler.seed)
-    return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+    samplers: dict[str, Callable[[], optuna.samplers.BaseSampler]] = {
+        "tpe": lambda: optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True),
+        "gp": lambda: optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False),
+        "nsga2": lambda: optuna.samplers.NSGAIISampler(seed=seed),
+        "nsga3": lambda: optuna.samplers.NSGAIIISampler(seed=seed),
+        "qmc": lambda: optuna.samplers.QMCSampler(seed=search.sampler.seed),
+        "random": lambda: optuna.samplers.RandomSampler(seed=seed),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # tests of ours say when one changes
+        sampler = samplers[search.sampler.name]()
+        if number >= len(first):
+            return sampler
+        stored = {parameter.key: parameter.stored for parameter in search.space.parameters}
+        fixed = {key: stored[key](value) for key, value in first[number].items()}
+        return optuna.samplers.PartialFixedSampler(fixed, sampler)
 
 
 def pruner_of(search: Search) -> optuna.pruners.BasePruner:
@@ -58,6 +74,8 @@ class SearchFeed(SearchRecord):
 
     proxy: optuna.Study
     fingerprint: str
+    first_points: list[Assignment] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was taken over from earlier searches
     adopted: list[int] = field(default_factory=list)
     # By the proposal's number: a search may well propose the same point, and so the same trial, twice.
     running: dict[int | None, optuna.Trial] = field(default_factory=dict)
@@ -77,8 +95,20 @@ class SearchFeed(SearchRecord):
         # Optuna prunes single-objective studies only: a study in memory sees the one proxy metric of all trials.
         proxy = optuna.create_study(direction=direction, pruner=pruner_of(search))
         feed = SearchFeed(study, search, main, ResultStore(home.trials), proxy=proxy, fingerprint=fingerprint)
+        feed.first_points = list(map(dict, search.try_first)) + feed.earlier_points(home, url)
         feed.adopt()
         return feed
+
+    def earlier_points(self, home: Home, url: str | None) -> list[Assignment]:
+        """Points of earlier searches: found once and kept with this one, since those searches may go on."""
+        if not self.search.warm_start:
+            return []
+        kept = self.optuna_study.user_attrs.get(POINTS_ATTRIBUTE)
+        if kept is None:
+            found = taken_over(self.study, self.search, home, url)
+            kept, self.notes = found.points, found.notes
+            patiently(lambda: self.optuna_study.set_user_attr(POINTS_ATTRIBUTE, kept))
+        return [dict(point) for point in kept]
 
     def adopt(self) -> None:
         """Take up what nobody is running: see `open_numbers`."""
@@ -109,11 +139,11 @@ class SearchFeed(SearchRecord):
         asked = self.optuna_study.get_trials(deepcopy=False)
         if len(asked) >= self.search.trials:
             return None
-        self.optuna_study.sampler = sampler_of(self.search, len(asked))
+        self.optuna_study.sampler = sampler_of(self.search, len(asked), self.first_points)
         return self.optuna_study.ask()
 
     def _trial(self, proposal: optuna.Trial) -> Trial:
-        self.optuna_study.sampler = sampler_of(self.search, proposal.number)
+        self.optuna_study.sampler = sampler_of(self.search, proposal.number, self.first_points)
         assignment = self.search.space.suggest(proposal)
         choice = self.study.models[self.search.model]
         options, training = self.search.space.apply(choice.options, choice.training, assignment)
@@ -161,7 +191,8 @@ class SearchFeed(SearchRecord):
     def _tell(self, proposal: optuna.Trial, result: TrialResult) -> None:
         """Once, however often it is called: an answer may be lost, or the proposal have been told by another run."""
         if result.status == "finished":
-            values = objective_values(self.search.objectives, result.metrics)
+            values = figures_of("objectives", self.search.objectives, result.metrics)
+            self._set_constraints(proposal, result)
             self.optuna_study.tell(proposal, values, skip_if_finished=True)
         elif result.status == "pruned":
             # A multi-objective study has no pruned value; the state says what happened.
@@ -170,6 +201,16 @@ class SearchFeed(SearchRecord):
             if not self._has_ended(proposal):
                 proposal.set_user_attr(ERROR_ATTRIBUTE, result.last_words[:LONGEST_REASON])
             self.optuna_study.tell(proposal, state=TrialState.FAIL, skip_if_finished=True)
+
+    def _set_constraints(self, proposal: optuna.Trial, result: TrialResult) -> None:
+        """How far each figure lies beyond its bound: said before the end, after which nothing can be added."""
+        if self._has_ended(proposal):
+            return
+        bounds = self.search.constraints
+        known = self.optuna_study.get_trials(deepcopy=False)[proposal.number].constraints
+        for name, figure in zip(bounds, figures_of("constraints", bounds, result.metrics), strict=True):
+            if name not in known:
+                proposal.set_constraint(name, excess(bounds[name], figure))
 
     def _has_ended(self, proposal: optuna.Trial) -> bool:
         """Whether the storage has its outcome: nothing can be added to it then."""

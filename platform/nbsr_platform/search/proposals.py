@@ -11,13 +11,18 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Proposal:
-    """One point that a search tried: its number, what became of it, its parameters and objectives."""
+    """One point that a search tried: its number, what became of it, its parameters and objectives.
+
+    Attributes:
+        feasible: whether it keeps all constraints of the search.
+    """
 
     number: int
     state: str
     parameters: Mapping[str, Any]
     values: Sequence[float]
     key: str
+    feasible: bool = True
 
 
 def promising(members: Sequence[Proposal], directions: Sequence[str], most: int) -> list[Proposal]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import optuna
 from optuna.trial import TrialState
@@ -70,7 +69,8 @@ class SearchRecord:
         if result.status != "finished":
             return result
         try:
-            objective_values(self.search.objectives, result.metrics)
+            figures_of("objectives", self.search.objectives, result.metrics)
+            figures_of("constraints", self.search.constraints, result.metrics)
         except InputError as error:
             return replace(result, status="failed", error=str(error), state=None)
         return result
@@ -129,6 +129,7 @@ class SearchRecord:
                 dict(trial.params),
                 list(trial.values or ()),
                 str(trial.user_attrs.get(KEY_ATTRIBUTE, "")),
+                all(beyond <= 0 for beyond in trial.constraints.values()),
             )
             for trial in self.optuna_study.get_trials(deepcopy=False)
         ]
@@ -136,6 +137,7 @@ class SearchRecord:
     def pareto(self) -> list[int]:
         """Numbers of the proposals that no other one beats in every objective; of equal ones, the first.
 
+        Those that lie beyond a constraint are not among them, whatever their objectives.
         Small data has few different figures: without that, half of a search may be in its Pareto set.
         """
         first: dict[tuple[float, ...], int] = {}
@@ -157,13 +159,13 @@ class SearchRecord:
         return [replace(trial, seed=seed) for seed in self.study.seeds[1:] for trial in known]
 
 
-def objective_values(objectives: Mapping[str, Any], metrics: Mapping[str, float | None]) -> list[float]:
-    """The objectives' values, in order; one that the evaluation did not give is an error that lists what it gave.
+def figures_of(what: str, wanted: Iterable[str], metrics: Mapping[str, float | None]) -> list[float]:
+    """The figures that a search asks for, in order; one that the evaluation did not give is an error that lists all.
 
     A figure that is not finite counts as not given: stored results have no such numbers, and Optuna takes no NaN.
     """
-    given = finite_figures(metrics)
-    for name in objectives:
+    given, names = finite_figures(metrics), list(wanted)
+    for name in names:
         if name not in given:
-            raise InputError(f"search.objectives: {name!r} is not among the figures: {', '.join(sorted(given))}")
-    return [given[name] for name in objectives]
+            raise InputError(f"search.{what}: {name!r} is not among the figures: {', '.join(sorted(given))}")
+    return [given[name] for name in names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -12,7 +13,7 @@ from nbsr_core.options.conditions import counts_when
 from nbsr_platform.study.options import FAILED, AtLeastOne, Check, NotNegative, convert, to_plain
 from nbsr_platform.study.problems import KeyPath, Problems, did_you_mean
 from nbsr_platform.study.sections import ModelChoice, Seed
-from nbsr_platform.study.space import Space
+from nbsr_platform.study.space import Parameter, Space
 from nbsr_platform.study.space_file import read_space
 
 Direction = Literal["maximize", "minimize"]
@@ -30,17 +31,35 @@ EpochMetric = Annotated[
     ),
 ]
 
+BOUND = re.compile(r"(<=|>=)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)")
+Bound = Annotated[str, Check("a bound in quotes, such as '<= 40' or '>= 0.9'", lambda text: _bound(text) is not None)]
+
+
+def _bound(text: str) -> tuple[str, float] | None:
+    found = BOUND.fullmatch(text.strip())
+    try:
+        return None if found is None else (found[1], float(found[2]))
+    except ValueError:  # 1.2.3
+        return None
+
+
+def excess(bound: str, figure: float) -> float:
+    """How far a figure lies beyond a bound such as `<= 40`; 0 or less where it keeps it."""
+    relation, limit = _bound(bound) or ("<=", math.nan)
+    return figure - limit if relation == "<=" else limit - figure
+
 
 @dataclass(frozen=True)
 class Sampler:
     """Who proposes trials; named and seeded, so that a search can be repeated.
 
     Attributes:
-        name: one of Optuna's samplers.
+        name: one of Optuna's samplers: `tpe` (tree-structured Parzen estimator), `gp` (Gaussian process), `nsga2` and
+            `nsga3` (genetic), `qmc` (quasi-random) or `random`.
         seed: of its random numbers.
     """
 
-    name: Literal["tpe", "random", "nsga2", "qmc"] = "tpe"
+    name: Literal["tpe", "gp", "nsga2", "nsga3", "qmc", "random"] = "tpe"
     seed: Seed = 0
 
 
@@ -73,6 +92,11 @@ class Search:
         trials: proposals in all.
         objectives: metric -> direction; with several, the result is a Pareto set.
         space: what is searched, by keys of the model and of its training.
+        constraints: metric -> bound, such as `valid/ece: "<= 0.02"`. The sampler learns from proposals beyond a bound
+            where to look, and the Pareto set holds none of them.
+        try_first: points with which the search begins, each a mapping from keys of the space to values; keys that one
+            leaves out are proposed.
+        warm_start: names of earlier searches in the same home, or keys of trials, whose best points are tried next.
         promising: of the Pareto set, how many are trained again with the study's further seeds.
         pruner: None where no trial is cut short; otherwise its metric and direction are always set.
     """
@@ -84,10 +108,15 @@ class Search:
     sampler: Sampler = Sampler()
     pruner: Pruner | None = None
     promising: AtLeastOne = 6
+    constraints: Mapping[Metric, Bound] = field(default_factory=dict)
+    try_first: tuple[Mapping[str, Any], ...] = ()
+    warm_start: tuple[str, ...] = ()
 
     def to_plain(self) -> dict[str, Any]:
+        """What is not used is left out, so that a search keeps its key when something new can be said of searches."""
         plain = {item.name: to_plain(getattr(self, item.name)) for item in fields(self)}
-        return {**plain, "space": self.space.to_plain()}
+        unused = [name for name in ("constraints", "try_first", "warm_start") if not plain[name]]
+        return {name: value for name, value in plain.items() if name not in unused} | {"space": self.space.to_plain()}
 
 
 def read_search(raw: Any, models: Mapping[str, ModelChoice], labels: list[str], problems: Problems) -> Search | None:
@@ -112,9 +141,36 @@ def read_search(raw: Any, models: Mapping[str, ModelChoice], labels: list[str], 
         options, training = (choice.options, choice.training) if choice else (None, None)
         space = read_space(mapping["space"], options, training, (*path, "space"), problems)
     promising = convert(AtLeastOne, mapping.get("promising", Search.promising), (*path, "promising"), problems)
+    constraints = convert(dict[Metric, Bound], mapping.get("constraints") or {}, (*path, "constraints"), problems)
+    first = convert(list[dict[str, Any]], mapping.get("try_first") or [], (*path, "try_first"), problems)
+    earlier = convert(list[str], mapping.get("warm_start") or [], (*path, "warm_start"), problems)
+    for place, point in enumerate([] if first is FAILED else first):
+        _check_point(point, space, (*path, "try_first", place), problems)
     if problems.found:
         return None
-    return Search(model, trials, objectives, space, sampler, pruner, promising)
+    return Search(
+        model, trials, objectives, space, sampler, pruner, promising, constraints, tuple(first), tuple(earlier)
+    )
+
+
+def _check_point(point: Mapping[str, Any], space: Space, path: KeyPath, problems: Problems) -> None:
+    """A point to begin with must lie in the space, and say nothing of keys that do not count there."""
+    parameters = {parameter.key: parameter for parameter in space.parameters}
+    for key, value in point.items():
+        if key not in parameters:
+            hint = did_you_mean(key, list(parameters))
+            problems.add((*path, key), "is no key of the space", allowed=", ".join(parameters), hint=hint)
+        elif not parameters[key].can_be(value):
+            problems.add((*path, key), given=value, allowed=f"a value of its space: {parameters[key].bounds()}")
+        elif not _may_count(parameters[key], point, space):
+            problems.add((*path, key), f"does not count at this point: it is sampled when {dict(parameters[key].when)}")
+
+
+def _may_count(parameter: Parameter, point: Mapping[str, Any], space: Space) -> bool:
+    """Whether a key is sampled at a point; what the point leaves open may still turn out right for it."""
+    open_keys = {own.key for own in space.parameters} - point.keys()
+    settled = {key: values for key, values in parameter.when.items() if key not in open_keys}
+    return space.is_active(replace(parameter, when=settled), dict(point))
 
 
 MISSING = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nbsr_core.errors import InputError
 from nbsr_platform.study.options import convert, to_plain
 from nbsr_platform.study.problems import NOTHING, Problems, nearest, show
 
@@ -64,6 +65,11 @@ class Parameter(ABC):
     @abstractmethod
     def can_be(self, value: Any) -> bool:
         """Whether the value can be sampled at all."""
+
+    def stored(self, value: Any) -> Scalar:
+        """A value as Optuna knows it."""
+        known: Scalar = value
+        return known
 
     @abstractmethod
     def bounds(self) -> dict[str, Any]:
@@ -161,6 +167,9 @@ class Choice(Parameter):
     def can_be(self, value: Any) -> bool:
         return any(same(value, own) for own in self.values)
 
+    def stored(self, value: Any) -> Scalar:
+        return next(name for name, own in zip(self.names, self.values, strict=True) if same(value, own))
+
     def bounds(self) -> dict[str, Any]:
         return {"choice": list(self.values)}
 
@@ -204,6 +213,20 @@ class Space:
         applied = try_apply(options, training, {ALIASES.get(key, key): assignment[key] for key in assignment}, problems)
         problems.stop_if_any()
         return applied
+
+    def point(self, options: Mapping[str, Any], training: Mapping[str, Any]) -> Assignment:
+        """Where a model with these options, as plain values, lies in the space; an `InputError` if it lies outside."""
+        problems, assignment = Problems("search", folder=self.folder), Assignment()
+        tree = {**options, TRAINING: training}
+        for parameter in self.parameters:
+            if not self.is_active(parameter, assignment):
+                continue
+            value = find(tree, parameter.target, problems)
+            if value is NOTHING or not parameter.can_be(value):
+                has = "does not have it" if value is NOTHING else f"has {show(value)}"
+                raise InputError(f"the space searches {parameter.key} in {parameter.bounds()}, and the trial {has}")
+            assignment[parameter.key] = value
+        return assignment
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
