@@ -109,3 +109,8 @@ class TrainingConfig:
     def frozen_epochs(self) -> int:
         """Epochs of the first stage, in which the backbone stands still."""
         return round(self.frozen_share * self.epochs)
+
+    @property
+    def grows(self) -> bool:
+        """Whether a training of more epochs begins with the epochs of this one: no setting is a share of them all."""
+        return self.frozen_share == 0

@@ -72,6 +72,7 @@ class Trainer:
         validation: figures on held-out data after each epoch; None for none.
         seed: all randomness of the training follows from it.
         device: where to train; the model is moved there.
+        grows: whether more epochs begin with these, also as far as loss and batches go; `config` may say no too.
 
     Examples:
         >>> import torch
@@ -94,12 +95,14 @@ class Trainer:
         validation: Validation | None = None,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        grows: bool = True,
     ) -> None:
         epoch_seed(seed, 0)  # refuses a bad seed now, not in the first epoch
         self.device = torch.device(device)
         self.model = model.to(self.device)
         self.loss, self.batches, self.validation = loss, batches, validation
         self.config, self.seed = config, seed
+        self.grows = config.grows and grows
         backbone = getattr(model, "backbone", None)
         self.backbone: nn.Module | None = backbone if isinstance(backbone, nn.Module) else None
         if config.frozen_epochs and self.backbone is None:
@@ -247,6 +250,7 @@ class Trainer:
         return {
             "config": asdict(self.config),
             "seed": self.seed,
+            "grows": self.grows,
             "epoch": self.epoch,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -257,12 +261,17 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state; training under other settings would not be the same run, so it is refused."""
+        """Go on from a saved state; training under other settings would not be the same run, so it is refused.
+
+        More epochs than the state was saved under are no other settings where the run grows.
+        """
         mine = self._state()
         missing = sorted(mine.keys() - state.keys())
         if missing:
             raise InputError(f"this is no checkpoint of a training run: it lacks {', '.join(missing)}")
         given, own = {**state["config"], "seed": state["seed"]}, {**mine["config"], "seed": self.seed}
+        if self.grows and state["epoch"] <= self.config.epochs:
+            given["epochs"] = self.config.epochs
         other = [
             f"{key} {given.get(key)!r}, not {own.get(key)!r}"
             for key in sorted(given.keys() | own.keys())

@@ -8,7 +8,6 @@ executor's business.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -106,6 +105,8 @@ class Coordinator:
             self._keep(trial, result)
 
     def _keep(self, trial: Trial, result: TrialResult) -> None:
+        from nbsr_platform.trials.checkpoints import Checkpoints  # needs torch, as what was learned does
+
         if result.status == "finished":
             self.store.save(result)
         elif result.status == "failed":
@@ -118,7 +119,7 @@ class Coordinator:
             log.write_text(f"{trial.name}\n{counted.error}\n")
         self.ended_trials.add(trial, counted)
         self.ended_trials.judged_again += result.was_judged_again
-        shutil.rmtree(self.home.checkpoints / trial.weights_key, ignore_errors=True)
+        Checkpoints.of(self.home.checkpoints, trial).end(len(result.epochs) if result.status == "finished" else None)
         self.ended_trials.ended_at.append(time.monotonic())
         result.state = None
         self.news.ended(trial, result)

@@ -154,6 +154,7 @@ class Here:
 
         from nbsr_core.learning.devices import best_device
         from nbsr_platform.execution.worker import TrialWork
+        from nbsr_platform.trials.checkpoints import Checkpoints
 
         begun()
         device = "cpu" if study.resources.gpus_per_worker == 0 else str(best_device())
@@ -161,7 +162,7 @@ class Here:
         try:
             while (trial := coordinator.next()) is not None:
                 coordinator.started(trial)
-                kept = self.home.checkpoints / trial.weights_key
+                kept = Checkpoints.of(self.home.checkpoints, trial)
                 find_learned = partial(coordinator.store.weights.find, trial.weights_key)
                 work = TrialWork.alone(trial, device, study.resources.cpus_per_worker, kept, find_learned)
                 coordinator.ended(trial, _run(work, trial, coordinator))

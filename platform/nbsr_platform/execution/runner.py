@@ -217,6 +217,8 @@ class Runner:
         assert search is not None
         mend(self.search_journal(opened), search.objectives.values())
         feed = SearchFeed.open(study, part.key, opened.fingerprint, self.home, self.search_storage)
+        for note in feed.notes:
+            self.console.say(f"{study.name}: {note}")
         for trial, result in feed.ended():
             self.reuse(opened, trial, result, part.ended_trials, feed.counted(result))
         if feed.asked > search.trials:

@@ -24,7 +24,7 @@ from nbsr_core.learning.learners import Execution, Learner, TorchLearner
 from nbsr_core.learning.splits import Splits
 from nbsr_core.options.specs import EvaluationOptions
 from nbsr_platform.study.options import from_plain
-from nbsr_platform.trials.checkpoints import Events, run_alone
+from nbsr_platform.trials.checkpoints import Checkpoints, Events, run_alone
 from nbsr_platform.trials.environment import environment
 from nbsr_platform.trials.keys import canonical, judging_code, named_files, training_code
 from nbsr_platform.trials.results import TrialResult
@@ -65,7 +65,11 @@ class TrialWork:
 
     @staticmethod
     def alone(
-        trial: Trial, device: str, threads: int, kept: Path, find_learned: Callable[[], Learned | None] = lambda: None
+        trial: Trial,
+        device: str,
+        threads: int,
+        kept: Checkpoints,
+        find_learned: Callable[[], Learned | None] = lambda: None,
     ) -> TrialWork:
         """A trial on one worker.
 
@@ -73,7 +77,7 @@ class TrialWork:
             trial: what to run.
             device: where.
             threads: that its arithmetic may use.
-            kept: folder of its checkpoints; training goes on from the newest if there is one.
+            kept: its checkpoints; training goes on from the newest if there is one.
             find_learned: gives what its model learned before, which is only judged then; None has to be trained.
         """
 
@@ -163,7 +167,7 @@ def _untrained(trial: Trial, made_in: Mapping[str, str]) -> tuple[Domain, Splits
     splits = load_splits(trial)
     kind = domain.models[trial.kind]
     seed_everything(trial.seed)
-    signature = Signature(splits.class_names, splits.feature_names)
+    signature = Signature.of(splits)
     return domain, splits, kind.build(options_here(kind.options, trial.options), signature)
 
 
@@ -185,6 +189,7 @@ def _judged(trial: Trial, domain: Domain, splits: Splits, learner: Learner, made
             "fingerprint": trial.data_fingerprint,
             "class_names": list(splits.class_names),
             "feature_names": list(splits.feature_names),
+            "structure": dict(splits.structure),
         },
         environment=made_in,
         trial=asdict(trial),

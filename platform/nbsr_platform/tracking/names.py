@@ -30,9 +30,14 @@ FIGURES_FILE = "figures.csv"
 Figures = dict[tuple[str, int], float]
 
 
+def short_name(domain: str) -> str:
+    """The name of a domain without its module, if it has one: `wine:Wine` is Wine."""
+    return domain.rpartition(":")[2]
+
+
 def experiment_name(domain: str) -> str:
     """One experiment per domain, so that its pages compare what can be compared."""
-    return f"nbsr-{domain.rpartition(':')[2]}"
+    return f"nbsr-{short_name(domain)}"
 
 
 def metric_name(name: str) -> str:

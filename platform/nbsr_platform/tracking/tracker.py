@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nbsr_core.errors import InputError
+from nbsr_platform.base import plain_json
 from nbsr_platform.base.sqlite_address import sqlite_file
 from nbsr_platform.tracking.artifacts import write_artifacts
 from nbsr_platform.tracking.names import (
@@ -26,6 +27,7 @@ from nbsr_platform.tracking.names import (
     epoch_figures,
     experiment_name,
     metric_name,
+    short_name,
     trial_figures,
     trial_parameters,
     trial_tags,
@@ -191,6 +193,7 @@ class Tracker:
         else:
             self.store.call("log_text", run_id, study_text(trial), STUDY_FILE)
         self._log_more(run_id, figures, trial_parameters(trial, result), late_tags)
+        self._log_data(run_id, trial, result)
         status = "FAILED" if result.status == "failed" else "FINISHED"
         self.store.call("set_terminated", run_id, status, of_run.started + round(result.seconds * 1000))
         known[trial.key] = Recorded(run_id, result.status, with_artifacts)
@@ -399,6 +402,20 @@ class Tracker:
                 return
             self.store.call("log_batch", run_id, metrics=batch, params=some, tags=labels)
             labels = []
+
+    def _log_data(self, run_id: str, trial: Trial, result: TrialResult) -> None:
+        """Which data a finished trial saw, as an input of its run: `dataset.digest = '...'` finds all runs on it.
+
+        MLflow does not add an input that a run has already.
+        """
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        if result.status != "finished":
+            return
+        described = plain_json.dumps({name: result.data.get(name) for name in ("source", "synthetic")})
+        data = Dataset(short_name(trial.domain), trial.data_fingerprint, "nbsr", described)
+        tags = [InputTag("mlflow.data.context", "training")]
+        self.store.call("log_inputs", run_id, [DatasetInput(data, tags)])
 
     def _log_artifacts(self, run_id: str, trial: Trial, result: TrialResult, store: ResultStore | None) -> None:
         from nbsr_platform.serving.saving import save_model

@@ -9,6 +9,9 @@ from pathlib import Path
 from nbsr_core.errors import InputError
 from nbsr_platform.base.sqlite_address import sqlite_uri
 
+# Where, among the checkpoints of a training, those lie that more epochs go on from.
+FINISHED = "finished"
+
 
 @dataclass(frozen=True)
 class Home:
@@ -52,7 +55,7 @@ class Home:
 
     @property
     def checkpoints(self) -> Path:
-        """Of trainings under way that take long, a folder for each weights key: a killed study goes on from there."""
+        """Of trainings, those that differ only in their epochs in one folder: a killed study, or more epochs, go on."""
         return self.root / "checkpoints"
 
     @property

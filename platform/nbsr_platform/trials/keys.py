@@ -37,20 +37,29 @@ GROWS = {"trials", "promising"}
 
 def weights_key(trial: Trial) -> str:
     """16 hex digits for what is learned; the study's name and place, the label and who proposed it do not count."""
-    return _hash(
-        {
-            "domain": trial.domain,
-            "data": _within(trial.folder, trial.data),
-            "data_fingerprint": trial.data_fingerprint,
-            "kind": trial.kind,
-            "options": _within(trial.folder, trial.options),
-            "training": trial.training,
-            "seed": trial.seed,
-            "code": trial.code,
-            "files": trial.files,
-            "rounding": trial.rounding,
-        }
-    )
+    return _hash(_decisive(trial))
+
+
+def lineage_key(trial: Trial) -> str:
+    """16 hex digits for a training whatever its length: where it can grow, trials that share it share epochs."""
+    decisive = _decisive(trial)
+    training = {name: value for name, value in trial.training.items() if name != "epochs"}
+    return _hash({**decisive, "training": training})
+
+
+def _decisive(trial: Trial) -> dict[str, Any]:
+    return {
+        "domain": trial.domain,
+        "data": _within(trial.folder, trial.data),
+        "data_fingerprint": trial.data_fingerprint,
+        "kind": trial.kind,
+        "options": _within(trial.folder, trial.options),
+        "training": trial.training,
+        "seed": trial.seed,
+        "code": trial.code,
+        "files": trial.files,
+        "rounding": trial.rounding,
+    }
 
 
 def figures_key(trial: Trial) -> str:

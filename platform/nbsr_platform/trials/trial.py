@@ -17,6 +17,7 @@ from nbsr_platform.study.study import Study
 from nbsr_platform.trials.keys import (
     figures_key,
     judging_code,
+    lineage_key,
     named_files,
     place_of,
     rounding_of,
@@ -69,6 +70,11 @@ class Trial:
     def weights_key(self) -> str:
         """Trials with the same one learn the same, and differ at most in how they are judged."""
         return weights_key(self)
+
+    @property
+    def lineage_key(self) -> str:
+        """Trials with the same one differ at most in their number of epochs, and in how they are judged."""
+        return lineage_key(self)
 
     @property
     def key(self) -> str:

@@ -25,6 +25,9 @@ from nbsr_core.learning import (
     load_checkpoint,
     save_atomically,
 )
+from nbsr_core.learning.learners import Execution, NbsrLearner
+from nbsr_core.learning.splits import Split, Splits
+from nbsr_core.options.specs import ObjectiveWeights
 
 # ----------------------------------------------------------------------------------------------- repeating and resuming
 
@@ -69,6 +72,52 @@ def test_a_resumed_run_equals_one_that_was_never_stopped(name: str, stop_after: 
     assert timeless([*before, *after]) == records
     assert same_weights(whole.model, second.model)
     assert (whole.best, whole.best_epoch, whole.epoch) == (second.best, second.best_epoch, second.epoch)
+
+
+@pytest.mark.parametrize("name", [name for name, config in EXACT.items() if config.grows])
+def test_a_finished_run_grows_into_one_that_was_asked_for_more_at_once(name: str, tmp_path: Path) -> None:
+    whole, records = never_stopped(name)
+    short = make_trainer(replace(EXACT[name], epochs=2), seed=5, model=make_model(depth=2))
+    before = []
+    for record in short.run():
+        before.append(record)
+        short.save(tmp_path / "run.pt")
+    longer = make_trainer(EXACT[name], seed=5, model=make_model(seed=99, depth=2))
+    longer.resume(tmp_path / "run.pt")
+    assert timeless([*before, *longer.run()]) == records
+    assert same_weights(whole.model, longer.model)
+
+
+@pytest.mark.parametrize("stop_patience", [None, 2])
+def test_a_learner_leaves_its_last_epoch_for_those_that_may_follow(stop_patience: int | None, tmp_path: Path) -> None:
+    x, y = data()
+    rows = Split(x, y)
+    splits = Splits(rows, rows, rows, ("a", "b", "c"), tuple("abcdef"), "toy", synthetic=True)
+
+    def train(epochs: int, checkpoint: Path | None) -> tuple[list[EpochRecord], NbsrLearner]:
+        config = replace(SHORT, epochs=epochs, stop_patience=stop_patience, watch="nll", learning_rate=0.1)
+        learner = NbsrLearner(make_model(), ObjectiveWeights())
+        execution = Execution(checkpoint=checkpoint, checkpoint_seconds=3600.0)
+        return list(learner.train(splits, config, 3, execution)), learner
+
+    first, _ = train(3, tmp_path / "run.pt")
+    rest, grown = train(7, tmp_path / "run.pt")
+    records, whole = train(7, None)
+    assert timeless([*first, *rest]) == timeless(records)
+    assert same_weights(grown.module, whole.module)
+
+
+def test_a_run_neither_shrinks_nor_grows_where_a_setting_is_a_share_of_its_epochs(tmp_path: Path) -> None:
+    whole, _ = never_stopped("plain")
+    whole.save(tmp_path / "run.pt")
+    with pytest.raises(nbsr.InputError, match=rf"epochs {SHORT.epochs}, not 2"):
+        make_trainer(replace(SHORT, epochs=2), seed=5).resume(tmp_path / "run.pt")
+    staged = EXACT["two stages"]
+    trainer = make_trainer(replace(staged, epochs=2), seed=5, model=make_model(depth=2))
+    list(trainer.run())
+    trainer.save(tmp_path / "staged.pt")
+    with pytest.raises(nbsr.InputError, match=rf"epochs 2, not {staged.epochs}"):
+        make_trainer(staged, seed=5, model=make_model(depth=2)).resume(tmp_path / "staged.pt")
 
 
 def test_a_finished_run_resumes_as_finished_with_its_best_weights(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ STUDIES: dict[str, dict[str, Any]] = {
             "mc_dropout": {"passes": 3},
             "soft_tree": {},
             "early_exit": {},
+            "tabm": {"members": 2},
             "cart": {},
             "hist_boosting": {"max_iter": 2},
         },
@@ -49,6 +50,10 @@ STUDIES: dict[str, dict[str, Any]] = {
         "data": {"train": 100, "test": 40},
         "evaluation": {"max_nll_loss": 0.01, "audits": 2},
         "models": {"nbsr": {**DENSITY, "routing": "argmax"}, "standard": {}, "moe": {}},
+    },
+    "acquisition": {
+        "data": {"source": "cube", "train_rows": 60, "valid_rows": 40, "test_rows": 40, "budgets": [2.0, 3.0]},
+        "models": {"dime": {"policy_after": 0}, "gdfs": {"policy_after": 0}, "fixed_order": {}},
     },
     "triage": {
         "data": {**PATIENTS, "noise_scheme": "fresh", "draws": 1},

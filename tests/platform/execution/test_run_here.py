@@ -8,11 +8,15 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+import yaml
+from nbsr_platform import run
 from nbsr_platform.execution.worker import RESULT, TrialWork
 from nbsr_platform.serving.served_model import ModelConfig, load_learner
 from nbsr_platform.study.study import Study
+from nbsr_platform.trials.checkpoints import Checkpoints
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.trial import data_fingerprint, grid
 from processes import COMMAND, GRID, SEARCH, document, journal, nbsr, recorded
@@ -125,7 +129,7 @@ def test_models_that_are_built_beside_a_trial_take_nothing_of_its_randomness(tmp
     (trial,) = grid(study, data_fingerprint(study))
 
     def trained() -> TrialResult:
-        work = TrialWork.alone(trial, "cpu", 1, tmp_path / "kept")
+        work = TrialWork.alone(trial, "cpu", 1, Checkpoints.of(tmp_path / uuid4().hex, trial))
         while not (report := work.step())["done"]:
             pass
         result: TrialResult = report[RESULT]
@@ -147,3 +151,20 @@ def test_models_that_are_built_beside_a_trial_take_nothing_of_its_randomness(tmp
         over.set()
         builder.join()
     assert beside.metrics == alone.metrics
+
+
+def test_more_epochs_cost_only_the_difference(tmp_path: Path) -> None:
+    def flowers(home: str, epochs: int) -> list[TrialResult]:
+        study = Study.from_dict({**yaml.safe_load(IRIS), "seeds": 1, "training": {"epochs": epochs}})
+        (part,) = run(study, home=tmp_path / home, local=True).parts
+        ended = sorted(part.ended_trials.finished.values(), key=lambda pair: pair[0].name)
+        return [result for _, result in ended]
+
+    before, grown, at_once = flowers("one", 3), flowers("one", 7), flowers("other", 7)
+    for short, long, whole in zip(before, grown, at_once, strict=True):
+        assert long.epochs[:3] == short.epochs, "the very same epochs, down to the seconds that they took"
+        timeless = [
+            [{**epoch, "seconds": 0, "train/samples_per_second": 0} for epoch in one.epochs] for one in (long, whole)
+        ]
+        assert timeless[0] == timeless[1]
+        assert {**long.metrics} == pytest.approx(whole.metrics, rel=0, abs=0, nan_ok=True)

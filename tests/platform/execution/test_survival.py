@@ -17,7 +17,7 @@ from nbsr_platform.execution.feeds import GridFeed
 from nbsr_platform.execution.on_ray.tune_trials import TuneTrials
 from nbsr_platform.execution.on_ray.warm_pool import _Ending
 from nbsr_platform.execution.worker import beside_here
-from nbsr_platform.trials.checkpoints import CHECKPOINT, EPOCHS, last_good_checkpoint
+from nbsr_platform.trials.checkpoints import CHECKPOINT, EPOCHS, Checkpoints
 from nbsr_platform.trials.ended_trials import EndedTrials
 from nbsr_platform.trials.home import Home
 from nbsr_platform.trials.results import TrialResult
@@ -31,7 +31,7 @@ from nbsr_core.learning.checkpoint import save_atomically
 
 def checkpoint(folder: Path, number: int) -> Path:
     """As two runs of Ray Train leave them, each in a folder of its own."""
-    place = folder / f"run{5 - number}" / f"checkpoint_{number}"
+    place = folder / "own" / f"run{5 - number}" / f"checkpoint_{number}"
     save_atomically({"epoch": number}, place / CHECKPOINT)
     records = [EpochRecord(epoch, {"nll": 1.0}, {"accuracy": 0.5}, 0.1, 1.0, 2.0, 3.0) for epoch in range(number)]
     os.utime(place / CHECKPOINT, (number, number))
@@ -42,12 +42,13 @@ def checkpoint(folder: Path, number: int) -> Path:
 @pytest.mark.parametrize("damaged", [CHECKPOINT, EPOCHS])
 def test_the_last_good_checkpoint_is_used(tmp_path: Path, damaged: str) -> None:
     older, newer = checkpoint(tmp_path, 1), checkpoint(tmp_path, 2)
-    assert last_good_checkpoint(tmp_path) == newer / CHECKPOINT
+    kept = Checkpoints(tmp_path, tmp_path / "own", epochs=5)
+    assert kept.last_good() == newer / CHECKPOINT
     os.truncate(newer / damaged, (newer / damaged).stat().st_size // 2)
     os.utime(newer / CHECKPOINT, (2, 2))
-    assert last_good_checkpoint(tmp_path) == older / CHECKPOINT
+    assert kept.last_good() == older / CHECKPOINT
     (older / damaged).unlink()
-    assert last_good_checkpoint(tmp_path) is None, "then it starts from the beginning"
+    assert kept.last_good() is None, "then it starts from the beginning"
 
 
 @pytest.mark.parametrize("place", ["/proc/nobody/trials", "/dev/null/trials"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +59,26 @@ def test_artifacts_of_the_default_store_are_in_the_home(tmp_path: Path) -> None:
     assert list(home.artifacts.rglob("study.yaml"))
     assert tracker.public_uri == home.tracking_uri
     assert tracker.client.get_run(parent).info.artifact_uri.startswith(home.artifacts.as_uri())
+
+
+def test_which_runs_used_this_data_has_an_answer(tracker: Tracker, uri: str, tmp_path: Path) -> None:
+    parent = tracker.study_run(STUDY, "abc")
+    trial, result = flat_trial(seed=1)
+    others, _ = flat_trial(seed=2)
+    elsewhere = replace(others, data_fingerprint="another")
+    ids = [
+        tracker.record(parent, each, replace(result, key=each.key), None, with_artifacts=False)
+        for each in (trial, elsewhere)
+    ]
+    again = Tracker(uri, tmp_path / "artifacts")
+    again._log_data(ids[0], trial, result)  # as whoever was killed before the end of a recording does
+    experiment = tracker.client.get_run(parent).info.experiment_id
+    asked = f"dataset.digest = '{trial.data_fingerprint}'"
+    (found,) = tracker.client.search_runs([experiment], asked)
+    assert found.info.run_id == ids[0]
+    (used,) = found.inputs.dataset_inputs
+    assert (used.dataset.name, used.dataset.digest) == ("Toy", trial.data_fingerprint)
+    assert json.loads(used.dataset.source) == {"source": "four clouds", "synthetic": True}
 
 
 def test_a_trial_is_recorded_with_all_that_describes_it(tracker: Tracker) -> None:

@@ -28,7 +28,7 @@ from nbsr_core.learning import EpochRecord
 from nbsr_core.learning.learners import Execution
 from nbsr_platform.execution.on_ray.compat import raised_by_worker
 from nbsr_platform.execution.on_ray.placement import Team
-from nbsr_platform.trials.checkpoints import CHECKPOINT, restore, write_records
+from nbsr_platform.trials.checkpoints import CHECKPOINT, Checkpoints, write_records
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.trial import StaleError, Trial
 
@@ -59,7 +59,7 @@ class Collector:
         self.epochs.pop(key, None)
 
 
-def run_distributed(trial: Trial, team: Team, kept: Path, collector: Any) -> Iterator[EpochRecord | TrialResult]:
+def run_distributed(trial: Trial, team: Team, kept: Checkpoints, collector: Any) -> Iterator[EpochRecord | TrialResult]:
     """The trial on a team of workers: records as they come in, at last the result."""
     trainer = TorchTrainer(
         _worker_loop,
@@ -73,7 +73,7 @@ def run_distributed(trial: Trial, team: Team, kept: Path, collector: Any) -> Ite
         torch_config=TorchConfig(backend=team.backend),
         run_config=train.RunConfig(
             name=uuid4().hex,
-            storage_path=str(kept),
+            storage_path=str(kept.own),
             failure_config=train.FailureConfig(max_failures=team.retries),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),
         ),
@@ -121,7 +121,7 @@ def _worker_loop(config: dict[str, Any]) -> TrialResult | None:
     device = str(train.torch.get_device())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / CHECKPOINT
-        records = restore(config["kept"], path.parent)
+        records = config["kept"].restore(path.parent)
         if rank == 0:  # another driver than the one that saw these epochs may be waiting now
             ray.get([config["collector"].put_epoch.remote(trial.key, record) for record in records])
         execution = Execution(device=device, checkpoint=path, shard=(rank, world), wrap=_wrap)

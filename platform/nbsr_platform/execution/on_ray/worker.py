@@ -12,6 +12,7 @@ from nbsr_core.learning.devices import best_device
 from nbsr_platform.execution.on_ray.placement import Team
 from nbsr_platform.execution.on_ray.shelf import Shelf, judged_by_one
 from nbsr_platform.execution.worker import TrialWork
+from nbsr_platform.trials.checkpoints import Checkpoints
 from nbsr_platform.trials.trial import Trial
 
 
@@ -32,7 +33,7 @@ class TrialTrainable(tune.Trainable):  # type: ignore[misc]
         # Ray counts GPUs that torch may not be able to use: then a trial runs on the CPU it was given as well.
         device = "cpu" if config["device"] == "cpu" else str(best_device())
         shelf: Shelf | None = config["shelf"]
-        threads, kept = int(team.cpus_per_worker), Path(config["storage"]) / trial.weights_key
+        threads, kept = int(team.cpus_per_worker), Checkpoints.of(Path(config["storage"]), trial)
         if team.workers > 1:
             from nbsr_platform.execution.on_ray.distributed import (
                 run_distributed,  # Ray Train, which one worker alone does not need
