@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -27,9 +27,11 @@ SHIPPED = {
     "iris": "nbsr_core.domains.iris:Iris",
     "medical": "nbsr_core.domains.medical:Medical",
     "language": "nbsr_core.domains.language:Language",
+    "acquisition": "nbsr_core.domains.acquisition:Acquisition",
     "triage": "nbsr_core.domains.triage:Triage",
     "navigation": "nbsr_core.domains.navigation:Navigation",
     "vision": "nbsr_core.domains.vision:Vision",
+    "table": "nbsr_core.domains.table:Table",
 }
 
 
@@ -39,10 +41,19 @@ class UnknownModuleError(InputError):
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model must know of the data before it sees any: enough to build it anew when it is loaded."""
+    """What a model must know of the data before it sees any: enough to build it anew when it is loaded.
+
+    Attributes:
+        structure: what else it is built from, see `Splits.structure`.
+    """
 
     class_names: Sequence[str]
     feature_names: Sequence[str]
+    structure: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(splits: Splits) -> Signature:
+        return Signature(splits.class_names, splits.feature_names, splits.structure)
 
     @property
     def num_classes(self) -> int:
@@ -60,10 +71,14 @@ class Preview:
     Attributes:
         signature: what models are built from.
         sets: names of the further labelled sets, see `Splits.extra`.
+        about: what was found out about the data, in a sentence; empty where nothing had to be.
+        notes: what a person must know about it before a model learns from it, a sentence each.
     """
 
     signature: Signature
     sets: tuple[str, ...] = ()
+    about: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -171,7 +186,7 @@ class Domain(ABC):
         Raises an `InputError`, or an `OSError`, if the data is not there.
         """
         splits = self.load(data, 0)
-        return Preview(Signature(splits.class_names, splits.feature_names), tuple(splits.extra))
+        return Preview(Signature.of(splits), tuple(splits.extra))
 
     def fingerprint(self, data: Any) -> str:
         """A hash of the data as seed 0 sees it; a domain whose data is costly to load may know it without."""

@@ -16,16 +16,22 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nbsr_core.errors import InputError
+from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.learning.learners import Learner, NbsrLearner
 from nbsr_core.trace.exits import Prediction
 
-Kind = Literal["number", "text", "truth"]
+Kind = Literal["number", "text", "truth", "value"]
 Values = Any  # a column of an answer: a numpy array, one value for each row
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a question or of an answer; one that is not required may be left out, or be empty in some rows."""
+    """A column of a question or of an answer; one that is not required may be left out, or be empty in some rows.
+
+    Attributes:
+        kind: what its cells hold; a `value` (of questions only) may be a number, a text, a date or nothing at all, and
+            the service says what it makes of it.
+    """
 
     name: str
     kind: Kind = "number"
@@ -39,12 +45,14 @@ class Questions:
     Attributes:
         numbers: the columns of numbers, in the order of the service's; NaN where one that is not required is empty.
         texts: the columns of text by name.
+        values: the columns of values of any kind by name.
         eta: exit threshold; None walks to the end.
         max_vacuity: vacuity above which the model abstains; None never does.
     """
 
     numbers: Float[Tensor, "N F"]
     texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     eta: float | None = None
     max_vacuity: float | None = None
 
@@ -58,6 +66,7 @@ class Said:
 
     Attributes:
         extra: further columns by name, as `Service.extra` lists them.
+        path: the experts that were asked, in words; None for models that do not walk.
     """
 
     probs: Float[Tensor, "N K"]
@@ -65,10 +74,19 @@ class Said:
     vacuity: Float[Tensor, " N"]
     abstained: Bool[Tensor, " N"]
     extra: Mapping[str, Values] = field(default_factory=dict)
+    path: Values | None = None
 
     @staticmethod
-    def of_walk(prediction: Prediction) -> Said:
-        return Said(prediction.probs, prediction.depth.double(), prediction.vacuity.double(), prediction.abstained)
+    def of_walk(prediction: Prediction, graph: DecisionGraph) -> Said:
+        """Where several ways lead to an expert, the path names the last one alone."""
+        ways = np.array([_way(graph, node) for node in range(len(graph))], dtype=object)
+        return Said(
+            prediction.probs,
+            prediction.depth.double(),
+            prediction.vacuity.double(),
+            prediction.abstained,
+            path=ways[prediction.node.cpu().numpy()],
+        )
 
     @staticmethod
     def of_softmax(probs: Float[Tensor, "N K"]) -> Said:
@@ -83,12 +101,27 @@ class Said:
             return torch.cat([getattr(part, name) for part in parts])
 
         extra = {name: np.concatenate([part.extra[name] for part in parts]) for name in parts[0].extra}
-        return Said(joined("probs"), joined("depth"), joined("vacuity"), joined("abstained"), extra)
+        paths = [part.path for part in parts if part.path is not None]
+        path = np.concatenate(paths) if paths else None
+        return Said(joined("probs"), joined("depth"), joined("vacuity"), joined("abstained"), extra, path)
 
     def rows(self, index: Int[Tensor, " n"]) -> Said:
         """Some of the rows, in this order."""
         extra = {name: values[index.cpu().numpy()] for name, values in self.extra.items()}
-        return Said(self.probs[index], self.depth[index], self.vacuity[index], self.abstained[index], extra)
+        path = None if self.path is None else self.path[index.cpu().numpy()]
+        return Said(self.probs[index], self.depth[index], self.vacuity[index], self.abstained[index], extra, path)
+
+
+def _way(graph: DecisionGraph, node: int) -> str:
+    """The names of the experts on the way from the root to a node."""
+    names: list[str] = []
+    while graph.nodes[node].parents:
+        names.append(graph.nodes[node].name)
+        if len(graph.nodes[node].parents) > 1:
+            names.append("...")
+            break
+        (node,) = graph.nodes[node].parents
+    return " > ".join(reversed(names))
 
 
 class Service:
@@ -101,6 +134,8 @@ class Service:
     """
 
     extra: Sequence[Column] = ()
+    by_row = True
+    """Whether a row is answered by itself, whatever stands before it; a domain of episodes says no."""
 
     def __init__(self, learner: Learner, class_names: Sequence[str], feature_names: Sequence[str]) -> None:
         self.learner, self.class_names, self.feature_names = learner, tuple(class_names), tuple(feature_names)
@@ -112,11 +147,12 @@ class Service:
 
     @property
     def outputs(self) -> tuple[Column, ...]:
-        """The columns of an answer: what it is, how sure, how many experts were asked, whether it is a guess."""
+        """The columns of an answer: what it is, how sure, how many experts were asked and which, if it is a guess."""
         return (
             Column("label", "text"),
             *map(Column, ("confidence", "depth", "vacuity")),
             Column("abstained", "truth"),
+            Column("path", "text"),
             *self.extra,
             *(Column(f"p({name})") for name in self.class_names),
         )
@@ -128,7 +164,8 @@ class Service:
     def say(self, asked: Questions) -> Said:
         """The answers, for one row or more."""
         if isinstance(self.learner, NbsrLearner):
-            return Said.of_walk(self.learner.model.predict(asked.numbers, eta=asked.eta, max_vacuity=asked.max_vacuity))
+            model = self.learner.model
+            return Said.of_walk(model.predict(asked.numbers, eta=asked.eta, max_vacuity=asked.max_vacuity), model.graph)
         return Said.of_softmax(self.learner.probabilities(asked.numbers))
 
     def answer(self, asked: Questions) -> dict[str, Values]:
@@ -150,6 +187,7 @@ class Service:
             "depth": said.depth.cpu().numpy(),
             "vacuity": said.vacuity.cpu().numpy(),
             "abstained": said.abstained.cpu().numpy(),
+            "path": np.full(len(asked), "", dtype=object) if said.path is None else said.path,
             **said.extra,
             **{f"p({name})": column for name, column in zip(self.class_names, probs.numpy().T, strict=True)},
         }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # imported where models are built: options are checked withou
 # A larger tree has more experts than most data sets have samples, and its parameters alone fill a machine.
 MOST_NODES = 100_000
 
-GraphShape = Literal["taxonomy", "uniform", "layered", "chain"]
+GraphShape = Literal["taxonomy", "uniform", "layered", "chain", "learned"]
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,11 @@ class GraphOptions:
     """Which graph to walk: the domain's own taxonomy, or a regular one of a given depth and width.
 
     Attributes:
-        shape: the domain's own `taxonomy`; a tree (`uniform`); levels that are all connected (`layered`); or one path
-            (`chain`).
-        depth: levels below the root.
-        width: children of each node, or nodes of each level.
+        shape: the domain's own `taxonomy`; a tree (`uniform`); levels that are all connected (`layered`); one path
+            (`chain`); or a taxonomy that is `learned` before training: classes that a linear model takes for each other
+            on the validation split are in one group (only where inputs are one vector).
+        depth: levels below the root; of a learned taxonomy, levels of groups.
+        width: children of each node, or nodes of each level; of a learned taxonomy, groups of each node on average.
         widths: of a layered graph, the width of each level; those beyond `depth` do not count. Empty: `width` for all.
         generalist: one more expert between the root and the first level, which every sample visits. It sees all the
             data, where each expert of the first level would see a share of it.
@@ -50,13 +51,13 @@ class GraphOptions:
     shape: GraphShape = "taxonomy"
     depth: int = field(
         default=2,
-        metadata=counts_when("shape is uniform, layered or chain", lambda graph: graph.shape != "taxonomy"),
+        metadata=counts_when("shape is uniform, layered, chain or learned", lambda graph: graph.shape != "taxonomy"),
     )
     width: int = field(
         default=4,
         metadata=counts_when(
-            "shape is uniform, or layered without widths",
-            lambda graph: graph.shape == "uniform" or (graph.shape == "layered" and not graph.widths),
+            "shape is uniform or learned, or layered without widths",
+            lambda graph: graph.shape in ("uniform", "learned") or (graph.shape == "layered" and not graph.widths),
         ),
     )
     widths: tuple[int, ...] = field(
@@ -90,6 +91,10 @@ class GraphOptions:
             return DecisionGraph.layered(list(self.widths[: self.depth]) or [self.width] * self.depth)
         if self.shape == "chain":
             return DecisionGraph.chain(self.depth)
+        if self.shape == "learned":
+            raise InputError(
+                "graph.shape: a taxonomy is learned only where inputs are one vector; choose another shape"
+            )
         if taxonomy is None:
             raise InputError("graph.shape: this domain has no taxonomy; choose uniform, layered or chain")
         return taxonomy
@@ -246,22 +251,41 @@ def backbone(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
 
 
 def build_nbsr(
-    options: NbsrOptions, signature: Signature, taxonomy: DecisionGraph | None, body: nn.Module | None = None
+    options: NbsrOptions,
+    signature: Signature,
+    taxonomy: DecisionGraph | None,
+    body: nn.Module | None = None,
+    side: int = 0,
 ) -> NbsrLearner:
-    """NBSR on a graph of the study's choice."""
+    """NBSR on a graph of the study's choice.
+
+    Args:
+        options: the study's.
+        signature: of the data.
+        taxonomy: the domain's own, if it has one.
+        body: another backbone than dense layers.
+        side: how many of the last features only routers see.
+    """
+    from nbsr_core.learning.learned_taxonomy import LearnedTaxonomy, TaxonomyLearner
     from nbsr_core.learning.learners import NbsrLearner
     from nbsr_core.model.network import NBSR
+    from nbsr_core.model.side_input import SideInput
 
-    graph = options.graph.build(taxonomy)
-    oracle = options.hidden[-1]
-    model = NBSR(
-        body if body is not None else backbone(signature.num_features, options.hidden),
+    shape, oracle = options.graph, options.hidden[-1]
+    learned = LearnedTaxonomy(signature.class_names, shape.depth, shape.width, shape.generalist)
+    graph = learned.before_training() if shape.shape == "learned" else shape.build(taxonomy)
+    network = SideInput if side else NBSR
+    model = network(
+        body if body is not None else backbone(signature.num_features - side, options.hidden),
         graph,
         signature.num_classes,
         oracle,
+        side_dim=side,
         density=options.density.build(oracle),
         **options.of_walk,
     )
+    if shape.shape == "learned":
+        return TaxonomyLearner(model, options.objective, learned)
     return NbsrLearner(model, options.objective, class_owners(graph, options, signature))
 
 
@@ -272,7 +296,7 @@ def class_owners(graph: DecisionGraph, options: WalkOptions, signature: Signatur
     if graph.root.classes:
         return torch.tensor(graph.admissible(signature.num_classes, signature.class_names))
     if options.objective.concept:
-        raise InputError("objective.concept needs graph.shape: taxonomy, whose nodes own classes")
+        raise InputError("objective.concept needs graph.shape: taxonomy or learned, whose nodes own classes")
     return None
 
 

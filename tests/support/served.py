@@ -110,10 +110,11 @@ def store(name: str, folder: Path, eta: float | None = None, max_vacuity: float 
     splits = domain.load(from_plain(domain.data, DATA.get(domain_name, {})), 0)
     kind = domain.models[kind_name]
     options: Any = from_plain(kind.options, OPTIONS.get(name, {}))
-    learner = kind.build(options, Signature(splits.class_names, splits.feature_names))
+    learner = kind.build(options, Signature.of(splits))
     list(learner.train(splits, TrainingConfig(epochs=2, batch_size=64), 0, Execution()))
     names = tuple(splits.class_names), tuple(splits.feature_names)
-    config = ModelConfig(domain_name, kind_name, to_plain(options), *names, eta, max_vacuity)
+    known = (domain_name, kind_name, to_plain(options))
+    config = ModelConfig(*known, *names, eta, max_vacuity, structure=splits.structure)
     place = folder / name.replace(" ", "-").replace(":", "-")
     save_model(place, config, learner.state())
     return Stored(learner, splits, config, place)

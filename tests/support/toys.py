@@ -116,7 +116,7 @@ def train(trial: Trial) -> tuple[Learner, Splits, TrialResult]:
     splits = domain.load(from_plain(ToyData, trial.data), trial.seed)
     torch.manual_seed(trial.seed)
     kind = domain.models[trial.kind]
-    learner = kind.build(from_plain(kind.options, trial.options), Signature(splits.class_names, splits.feature_names))
+    learner = kind.build(from_plain(kind.options, trial.options), Signature.of(splits))
     records = list(learner.train(splits, from_plain(TrainingConfig, trial.training), trial.seed, Execution()))
     state = deepcopy(learner.state())  # as it was learned; what is fitted after that is in the result
     evaluation = domain.judge(learner, splits, from_plain(EvaluationOptions, trial.evaluation))

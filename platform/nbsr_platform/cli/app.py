@@ -17,7 +17,9 @@ from nbsr_platform.cli.doctor import doctor
 from nbsr_platform.cli.explain import explain
 from nbsr_platform.cli.jobs import jobs, logs, status, stop
 from nbsr_platform.cli.ls import ls
+from nbsr_platform.cli.new import new
 from nbsr_platform.cli.plan import plan
+from nbsr_platform.cli.predict import predict
 from nbsr_platform.cli.report import report
 from nbsr_platform.cli.run import run
 from nbsr_platform.cli.shared import FAILED
@@ -27,7 +29,25 @@ from nbsr_platform.cli.ui import ui
 from nbsr_platform.cli.validate import validate
 
 # In the order of `nbsr --help`. What a verb needs beyond reading its options it imports when it is called.
-VERBS = (run, validate, plan, ls, studies, explain, report, compare, ui, doctor, submit, jobs, status, logs, stop)
+VERBS = (
+    new,
+    run,
+    validate,
+    plan,
+    ls,
+    studies,
+    explain,
+    predict,
+    report,
+    compare,
+    ui,
+    doctor,
+    submit,
+    jobs,
+    status,
+    logs,
+    stop,
+)
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from nbsr_core.errors import InputError, NbsrError
 from nbsr_platform.base.starting import end_with, words
@@ -120,8 +121,10 @@ def failures(failed: Sequence[tuple[Trial, TrialResult]], home: Home) -> list[st
 
 
 def comparison(result: RunResult) -> Group:
-    """What a run ends with: a table for each study, with the figures that its domain is judged by."""
+    """What a run ends with: for each study its question, the answer, and a table of what its domain is judged by."""
+    from nbsr_platform.report.differences import in_words
     from nbsr_platform.report.summary import shown_figures, without_interval
+    from nbsr_platform.report.verdicts import answer
 
     parts: list[RenderableType] = [f"{result.name}: means over seeds, with 95% intervals"]
     for part in result.parts:
@@ -133,8 +136,9 @@ def comparison(result: RunResult) -> Group:
         for name in ("model", "", "n"):
             table.add_column(name)
         for name in shown:
-            table.add_column(name.replace("_", " ").replace("/", "\n"), justify="right")
+            table.add_column(in_words(name).replace(", ", "\n"), justify="right")
         for row in rows:
             table.add_row(row.model, row.config, str(row.n), *(row.cell(name) for name in shown))
-        parts += [table, *filter(None, [without_interval(rows)])]
+        said = [part.study.question or "", *(f"- {line}" for line in answer(part.study_results)[1:])] if rows else []
+        parts += [*map(Text, ["", *said]), table, *filter(None, [without_interval(rows)])]
     return Group(*parts, *result.legend)

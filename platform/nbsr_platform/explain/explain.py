@@ -18,12 +18,12 @@ from nbsr_core.belief import dirichlet
 from nbsr_core.domains.domain import Answer, Domain, Question, Signature
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation.after_training import temperatures_in
-from nbsr_core.evaluation.attribution import feature_namer, strongest_features, varied
+from nbsr_core.evaluation.attribution import shares_by_input, strongest_features, varied
 from nbsr_core.learning.learners import Learner, NbsrLearner
 from nbsr_core.learning.references.boosted_trees import BoostedTrees
 from nbsr_core.learning.splits import Splits
 from nbsr_core.metrics import names
-from nbsr_core.trace.visit import Amount, Feature
+from nbsr_core.trace.visit import Feature
 from nbsr_platform.explain.explanation import Explanation, Population
 from nbsr_platform.study.options import from_plain
 from nbsr_platform.tracking.lookup import MOST_LISTED, find_trial, named_trials
@@ -111,7 +111,7 @@ def _no_walk(trial: Trial, store: ResultStore) -> str:
 def rebuild(trial: Trial, result: TrialResult, domain: Domain, splits: Splits, store: ResultStore) -> Learner:
     """The model as it was judged: what was learned, and what was fitted after that."""
     kind = domain.models[trial.kind]
-    signature = Signature(splits.class_names, splits.feature_names)
+    signature = Signature.of(splits)
     learner = kind.build(from_plain(kind.options, trial.options), signature)
     key, state = result.key, store.load_state(result.key)
     if state is None:
@@ -136,9 +136,8 @@ def _population(trial: Trial, domain: Domain, splits: Splits, store: ResultStore
             continue
         learner = rebuild(other, store.load(key), domain, splits, store)
         if isinstance(learner, BoostedTrees):
-            name, shares = feature_namer(splits), learner.importance(splits.test.x[0].numel())
-            order = [index for index in shares.argsort(descending=True, stable=True).tolist() if shares[index]]
-            return Population(key, other.name, tuple(Amount(name(index), float(shares[index])) for index in order))
+            shares = learner.importance(splits.test.x[0].numel())
+            return Population(key, other.name, tuple(shares_by_input(shares, splits)))
     return None
 
 

@@ -14,7 +14,7 @@ from nbsr_core.errors import InputError
 from nbsr_core.metrics import names
 from nbsr_platform.base.terminal import Terminal
 from nbsr_platform.study.problems import did_you_mean
-from nbsr_platform.trials.home import Home
+from nbsr_platform.trials.home import FINISHED, Home
 from nbsr_platform.trials.sealed import DamagedError
 from nbsr_platform.trials.store import ResultStore
 from nbsr_platform.trials.stored_trial import trial_of
@@ -129,8 +129,8 @@ def _failed(home: Home) -> Iterator[tuple[str, str, ListedTrial]]:
 
 def _begun(home: Home) -> Iterator[tuple[str, str, ListedTrial]]:
     """Trials that left a checkpoint: somebody runs them now, or was stopped."""
-    for folder in _files(home.checkpoints / "[!.]*"):
-        if not (home.weights / folder.name).is_dir():
+    for folder in _files(home.checkpoints / "[!.]*" / "[!.]*"):
+        if folder.name != FINISHED and not (home.weights / folder.name).is_dir():
             yield UNKNOWN, "", ListedTrial(folder.name, "begun", says="goes on from its checkpoint when its study runs")
 
 

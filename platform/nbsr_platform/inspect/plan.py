@@ -73,6 +73,8 @@ class SearchPlan:
     objectives: Mapping[str, str]
     sampler: str
     pruner: str
+    constraints: Mapping[str, str]
+    try_first: int
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,8 @@ def _plan_search(search: Search) -> SearchPlan:
         chosen = search.pruner
         pruner = f"{chosen.name} on {chosen.metric} ({chosen.direction}), after {chosen.warmup_epochs} epochs"
     sampler = f"{search.sampler.name}, seed {search.sampler.seed}"
-    return SearchPlan(space, dict(search.objectives), sampler, pruner)
+    constraints, first = dict(search.constraints), len(search.try_first)
+    return SearchPlan(space, dict(search.objectives), sampler, pruner, constraints, first)
 
 
 def _in_words(parameter: Parameter) -> str:
@@ -303,8 +306,10 @@ def render(planned: Plan, console: Terminal) -> None:
 
 def _render_search(search: SearchPlan, model: ModelPlan, console: Terminal) -> None:
     goals = ", ".join(f"{direction} {metric}" for metric, direction in search.objectives.items())
-    console.say(f"  search of {model.label}: {model.total} proposals to {goals}")
-    console.say(f"  sampler {search.sampler}; pruner {search.pruner}")
+    bounds = "".join(f", {metric} {bound}" for metric, bound in search.constraints.items())
+    console.say(f"  search of {model.label}: {model.total} proposals to {goals}{bounds}")
+    first = f"; {search.try_first} to try first" if search.try_first else ""
+    console.say(f"  sampler {search.sampler}; pruner {search.pruner}{first}")
     longest = max(map(len, search.space))
     for key, words in search.space.items():
         console.say(f"    {key:<{longest}}  {words}")

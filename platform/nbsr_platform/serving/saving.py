@@ -88,7 +88,7 @@ def _signature(service: Service, config: ModelConfig) -> Any:
     from mlflow.types.schema import AnyType
 
     kinds = {"number": DataType.double, "text": DataType.string, "truth": DataType.boolean}
-    asked = {**kinds, "number": AnyType()}
+    asked = {**kinds, "number": AnyType(), "value": AnyType()}
     questions = [ColSpec(asked[column.kind], column.name, required=column.required) for column in service.inputs]
     answers = [ColSpec(kinds[column.kind], column.name) for column in service.outputs]
     params = [ParamSpec(name, DataType.double, value) for name, value in config.use.items()]

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ class ModelConfig:
         eta: exit threshold; None walks to the end.
         max_vacuity: abstain above it; None never does.
         temperatures: of its calibration, see `Learner.use_temperatures`.
+        structure: what else it is built from, see `Splits.structure`.
         left_out: why code of one's own is not stored with the model; empty if it is, or if there is none.
     """
 
@@ -59,6 +60,7 @@ class ModelConfig:
     max_vacuity: float | None = None
     temperatures: tuple[float, ...] = ()
     left_out: str = ""
+    structure: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def of(trial: Trial, result: TrialResult) -> ModelConfig:
@@ -73,6 +75,7 @@ class ModelConfig:
             None if eta is None or eta == -math.inf else min(eta, LARGEST),
             result.max_vacuity(trial.evaluation),
             temperatures_in(result.metrics),
+            structure=result.data.get("structure", {}),
         )
 
     @property
@@ -82,7 +85,7 @@ class ModelConfig:
 
     @property
     def signature(self) -> Signature:
-        return Signature(self.class_names, self.feature_names)
+        return Signature(self.class_names, self.feature_names, self.structure)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, default=str)
@@ -125,23 +128,24 @@ class ServedModel:
         return ServedModel(known, load_learner(known, state))
 
     def predict(self, frame: pd.DataFrame, options: Mapping[str, float | None] | None = None) -> pd.DataFrame:
-        """One row per row of `frame`: label, confidence, depth, vacuity, abstained, and `p(<class>)` for every class.
+        """One row per row of `frame`: label, confidence, depth, vacuity, abstained, path, `p(<class>)` of each class.
 
-        Models that do not walk have neither depth nor vacuity (NaN), and never abstain. A domain may want and answer
-        with other columns: `service.inputs` and `service.outputs` list them.
+        Models that do not walk have neither depth nor vacuity (NaN) nor a path, and never abstain. A domain may want
+        and answer with other columns: `service.inputs` and `service.outputs` list them.
 
         Args:
             frame: one column for each of the service's, in any order.
             options: `eta` and `max_vacuity` for this call instead of the model's own.
         """
         use = {**self.config.use, **(options or {})}
-        numbers, texts = inputs(frame, self.service.inputs)
-        asked = Questions(numbers, texts, use["eta"], use["max_vacuity"])
+        asked = Questions(*inputs(frame, self.service.inputs), use["eta"], use["max_vacuity"])
         return pd.DataFrame(self.service.answer(asked), index=frame.index)
 
 
-def inputs(frame: pd.DataFrame, columns: tuple[Column, ...]) -> tuple[Tensor, dict[str, list[str]]]:
-    """The frame's columns as the model wants them: numbers [N, F] and texts by name.
+def inputs(
+    frame: pd.DataFrame, columns: tuple[Column, ...]
+) -> tuple[Tensor, dict[str, list[str]], dict[str, list[Any]]]:
+    """The frame's columns as the model wants them: numbers [N, F], texts by name, and values of any kind by name.
 
     Says which columns are missing, unknown or not what they should be.
     """
@@ -157,9 +161,15 @@ def inputs(frame: pd.DataFrame, columns: tuple[Column, ...]) -> tuple[Tensor, di
     if said:
         raise InputError(f"the input {'; it '.join(said)} ({_expected(columns)})")
     ordered = frame.set_axis(given, axis=1)
-    return _numbers(ordered, [column for column in columns if column.kind == "number"]), {
-        column.name: _texts(ordered[column.name]) for column in columns if column.kind == "text"
-    }
+    return (
+        _numbers(ordered, [column for column in columns if column.kind == "number"]),
+        {column.name: _texts(ordered[column.name]) for column in columns if column.kind == "text"},
+        {
+            column.name: ordered[column.name].tolist()
+            for column in columns
+            if column.kind == "value" and column.name in ordered
+        },
+    )
 
 
 def _numbers(frame: pd.DataFrame, columns: list[Column]) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from nbsr_core.domains.domain import ModelKind, Preview, Signature
 from nbsr_core.errors import InputError
@@ -26,8 +26,15 @@ from nbsr_platform.study.yaml_file import holds
 MOST_BUILT = 48
 
 
-def rehearse(study: Study) -> list[str]:
-    """Raise a `StudyError` with all that would end the study; returns what is allowed but surely not meant."""
+class Rehearsal(NamedTuple):
+    """What trying a study out has found: a sentence about its data, and what is allowed but surely not meant."""
+
+    about: str
+    warnings: list[str]
+
+
+def rehearse(study: Study) -> Rehearsal:
+    """Raise a `StudyError` with all that would end the study; returns what else there is to be said."""
     problems = Problems(study.name) if study.source is None else study.source.problems.scratch()
     models = in_use(study)
     preview = _preview(study, problems)
@@ -39,7 +46,8 @@ def rehearse(study: Study) -> list[str]:
     if not problems.found:
         searched_in_vain(study, models, problems)
     problems.stop_if_any()
-    return set_in_vain(study, models)
+    assert preview is not None, "a study whose data is not there was refused"
+    return Rehearsal(preview.about, [*preview.notes, *set_in_vain(study, models)])
 
 
 def _preview(study: Study, problems: Problems) -> Preview | None:
@@ -89,9 +97,9 @@ def _check_figures(
     """What a search is after, and what it prunes by, must be a figure that its trials have."""
     domain, judged = study.domain_object, study.evaluation
     at_the_end = [domain.figures(study.data, preview.sets, learner, judged) for learner in learners]
-    for name in search.objectives:
-        place = ("search", "objectives", name)
-        _check_figure(name, at_the_end, place, "is no figure of the trained model", problems)
+    for part, wanted in {"objectives": search.objectives, "constraints": search.constraints}.items():
+        for name in wanted:
+            _check_figure(name, at_the_end, ("search", part, name), "is no figure of the trained model", problems)
     if search.pruner is not None and search.pruner.metric is not None:
         each = [learner.epoch_figures for learner in learners]
         place = ("search", "pruner", "metric")

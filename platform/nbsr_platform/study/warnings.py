@@ -7,21 +7,28 @@ from collections.abc import Iterable
 
 from nbsr_core.errors import InputError
 from nbsr_platform.base.terminal import Terminal
-from nbsr_platform.study.rehearsal import rehearse
+from nbsr_platform.study.rehearsal import Rehearsal, rehearse
 from nbsr_platform.study.space_file import never_active
 from nbsr_platform.study.study import Study
 
 
 def say_warnings(studies: Iterable[Study], console: Terminal) -> None:
-    """Warn of all studies before any of them runs."""
+    """Say what is known of the data of all studies, and warn of them, before any of them runs."""
     for study in studies:
-        for warning in warnings(study):
+        tried = rehearse(study)
+        if tried.about:
+            console.say(tried.about, head="data")
+        for warning in _all(study, tried):
             console.say(f"{study.name}: {warning}", head="warning", style="yellow")
 
 
 def warnings(study: Study) -> list[str]:
     """A sentence for each thing. Raises a `StudyError` with what would end the study, see `rehearse`."""
-    found = [*rehearse(study), *_vacuous_thresholds(study)]
+    return _all(study, rehearse(study))
+
+
+def _all(study: Study, tried: Rehearsal) -> list[str]:
+    found = [*tried.warnings, *_vacuous_thresholds(study)]
     if study.search is None:
         return found
     for metric in study.search.objectives:

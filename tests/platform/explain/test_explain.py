@@ -100,7 +100,7 @@ def rebuilt(trained: Trained, label: str) -> tuple[NbsrLearner, Splits]:
     """The trial's model and data, by another way than `explain` takes."""
     domain = find_domain("medical")
     splits = domain.load(trained.study.data, 0)
-    signature = Signature(splits.class_names, splits.feature_names)
+    signature = Signature.of(splits)
     learner = domain.models["nbsr"].build(trained.study.models[label].options, signature)
     assert isinstance(learner, NbsrLearner)
     state = trained.store.load_state(trained.trials[label].key)

@@ -90,7 +90,8 @@ def test_what_cannot_be_read_is_listed_as_damaged(stored: tuple[Path, Home, list
     place = tmp_path / "trials" / "0123456789abcdef"
     place.mkdir(parents=True)
     (place / "result.json").write_text("{")
-    (tmp_path / "checkpoints" / "fedcba9876543210").mkdir(parents=True)
+    for name in ("fedcba9876543210", "finished"):
+        (tmp_path / "checkpoints" / "0000111122223333" / name).mkdir(parents=True)
     (unknown,) = listing(Home(tmp_path))
     assert [(trial.key, trial.state) for trial in unknown.trials] == [
         ("0123456789abcdef", "damaged"),

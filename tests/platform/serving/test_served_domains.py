@@ -15,9 +15,9 @@ import torch
 from nbsr_platform.serving.served_model import ServedModel
 from served import MODELS, PYTHON, Stored, ask, store
 
+from nbsr_core.domains.acquisition.learners import AcquisitionLearner
 from nbsr_core.domains.language.grammar import VOCABULARY
 from nbsr_core.domains.navigation.learners import ClonedNbsr
-from nbsr_core.domains.triage.learners import TriageLearner
 from nbsr_core.errors import InputError
 
 ETA, MAX_VACUITY = 0.5, 0.9
@@ -97,7 +97,7 @@ def test_triage_followed_step_by_step_buys_what_the_policy_would(
 ) -> None:
     stored = models[f"triage {kind}"]
     learner, x = stored.learner, stored.splits.test.x[:20]
-    assert isinstance(learner, TriageLearner)
+    assert isinstance(learner, AcquisitionLearner)
     model, served, panels = learner.model, directly(stored), learner.model.panels
     eta = float(learner.trace(x).doubt[1:-1].quantile(share))
     expected, spent = model.predict(x, eta, learner.policy(x))

@@ -81,12 +81,17 @@ def test_a_loaded_model_gives_the_learners_own_probabilities(trained: Trained) -
     answer = load(trained.folder).predict(trained.frame)
     expected = trained.learner.probabilities(trained.splits.test.x).double().numpy()
     assert list(answer.columns) == [
-        *("label", "confidence", "depth", "vacuity", "abstained"),
+        *("label", "confidence", "depth", "vacuity", "abstained", "path"),
         *(f"p({name})" for name in CLASSES),
     ]
     np.testing.assert_allclose(answer[[f"p({name})" for name in CLASSES]].to_numpy(), expected, rtol=0, atol=1e-6)
     assert list(answer["label"]) == [CLASSES[i] for i in expected.argmax(1)]
     np.testing.assert_allclose(answer["confidence"], expected.max(1), atol=1e-6)
+
+
+def test_what_else_a_model_is_built_from_is_stored_with_it(nbsr: Trained) -> None:
+    config = replace(nbsr.config, structure={"taxonomy": {"heavy": ["a", "b"]}})
+    assert ModelConfig.from_json(config.to_json()).signature.structure == {"taxonomy": {"heavy": ["a", "b"]}}
 
 
 def test_nbsr_is_stored_with_calibration_and_density(nbsr: Trained) -> None:
@@ -207,7 +212,7 @@ def test_many_missing_columns_are_not_all_listed() -> None:
 def test_columns_that_are_not_required_may_be_left_out_or_empty() -> None:
     columns = (Column("a"), Column("b", required=False), Column("c", required=False), Column("words", "text"))
     frame = pd.DataFrame({"c": [None, None], "words": ["x y", "z"], "a": [1, 2]})
-    numbers, texts = inputs(frame, columns)
+    numbers, texts, _ = inputs(frame, columns)
     np.testing.assert_array_equal(numbers.numpy(), [[1, np.nan, np.nan], [2, np.nan, np.nan]])
     assert texts == {"words": ["x y", "z"]}
     with pytest.raises(InputError, match=r"no column 'words' \(expected are 'a', 'words'; 'b', 'c' may be left out\)"):
@@ -221,7 +226,7 @@ def test_columns_that_are_not_required_may_be_left_out_or_empty() -> None:
 def test_an_empty_frame_has_an_empty_answer(trained: Trained) -> None:
     answer = load(trained.folder).predict(trained.frame.iloc[:0])
     assert len(answer) == 0
-    assert len(answer.columns) == 5 + len(CLASSES)
+    assert len(answer.columns) == 6 + len(CLASSES)
 
 
 def test_loading_leaves_the_random_numbers_of_the_process_alone(nbsr: Trained) -> None:

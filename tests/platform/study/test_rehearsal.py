@@ -36,9 +36,9 @@ class TestSearchedInVain:
         text = SEARCH + "    graph.depth: {int: [1, 4]}\n    graph.width: {int: [2, 8]}\n"
         assert refused(text) == [
             "study.yaml:8: search.space.graph.depth: has no effect in any proposal: it counts only if shape is "
-            "uniform, layered or chain; drop it, or change what it depends on",
+            "uniform, layered, chain or learned; drop it, or change what it depends on",
             "study.yaml:9: search.space.graph.width: has no effect in any proposal: it counts only if shape is "
-            "uniform, or layered without widths; drop it, or change what it depends on",
+            "uniform or learned, or layered without widths; drop it, or change what it depends on",
         ]
 
     @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ class TestSetInVain:
         [
             (
                 "models: {nbsr: {graph: {depth: 3}}}\n",
-                "models.nbsr.graph.depth: has no effect: it counts only if shape is uniform, layered or chain",
+                "models.nbsr.graph.depth: has no effect: it counts only if shape is uniform, layered, chain or learned",
             ),
             (
                 "models: {nbsr: {experts: [{}, {}], density: {quantile: 0.9}}}\n",

@@ -33,6 +33,22 @@ def test_ablations_start_from_the_best_recipe_and_change_it() -> None:
         assert len(study.seeds) == 10
 
 
+@pytest.mark.parametrize(
+    "name", ["vision/frozen", "vision/openset", "vision/quickstart", "language/best", "language/real_text"]
+)
+def test_the_distance_inside_nbsrs_belief_is_measured_as_that_beside_other_models(name: str) -> None:
+    """Otherwise NBSR would be ahead of them by a better distance, and not by having it in its belief."""
+    for study in load(ROOT / "studies" / f"{name}.yaml").studies:
+        beside = study.evaluation.mahalanobis
+        (inside,) = (model.options.density for model in study.models.values() if model.kind == "nbsr")
+        assert inside.enabled
+        assert (inside.directions, inside.normalise, inside.power) == (
+            beside.directions,
+            beside.normalise,
+            beside.power,
+        )
+
+
 def commands(path: Path) -> list[str]:
     """What a document tells people to type, in code spans and blocks, without comments."""
     text = path.read_text()

@@ -146,8 +146,8 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "misspelt value": (
         ONE + "    graph: {shape: taxonmy}\n",
         [
-            "study.yaml:5: models.nbsr.graph.shape: expected one of taxonomy, uniform, layered, chain, got 'taxonmy'; "
-            "did you mean 'taxonomy'?"
+            "study.yaml:5: models.nbsr.graph.shape: expected one of taxonomy, uniform, layered, chain, learned, "
+            "got 'taxonmy'; did you mean 'taxonomy'?"
         ],
     ),
     "text for a whole number": (
@@ -329,8 +329,8 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         SEARCH.replace("trials: 4", "trials: 0, sampler: {name: nsga, seed: -1}") + "{lambda: {float: [0, 1]}}}\n",
         [
             "study.yaml:5: search.trials: expected a whole number >= 1, got 0",
-            "study.yaml:5: search.sampler.name: expected one of tpe, random, nsga2, qmc, got 'nsga'; "
-            "did you mean 'nsga2'?",
+            "study.yaml:5: search.sampler.name: expected one of tpe, gp, nsga2, nsga3, qmc, random, got 'nsga'; "
+            "did you mean 'nsga3'?",
             "study.yaml:5: search.sampler.seed: expected a whole number from 0 to 4294967295, got -1",
         ],
     ),
@@ -389,7 +389,7 @@ class TestWhatIsWrong:
         (problem,) = caught.value.problems
         assert (problem.file, problem.line, problem.key) == ("study.yaml", 5, "models.nbsr.graph.shape")
         assert (problem.given, problem.hint) == ("'taxonmy'", "did you mean 'taxonomy'?")
-        assert problem.allowed == "one of taxonomy, uniform, layered, chain"
+        assert problem.allowed == "one of taxonomy, uniform, layered, chain, learned"
         assert isinstance(caught.value, InputError)
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 

@@ -182,7 +182,7 @@ def test_folders_of_the_environment_mean_the_same_to_workers(tmp_path: Path, mon
 def test_boosted_trees_learn_two_classes(study: Path) -> None:
     found = Study.load(study)
     splits = find_domain(found.domain, study.parent).load(found.data, 0)
-    learner = XGBOOST.build(BoostedTreesOptions(n_estimators=4), Signature(splits.class_names, splits.feature_names))
+    learner = XGBOOST.build(BoostedTreesOptions(n_estimators=4), Signature.of(splits))
     assert isinstance(learner, BoostedTrees)
     (record,) = learner.train(splits, TrainingConfig(), 0, Execution())
     probs = learner.probabilities(splits.test.x)
