@@ -116,7 +116,13 @@ class NBSR(nn.Module):
         self.prior: Tensor
         self.register_buffer("prior", dirichlet.prior(self.num_classes, prior_weight, base_rate))
         self.density = density
+        self._experts = experts
         self._lay_out(graph, _specs_by_node(graph, experts))
+
+    def change_graph(self, graph: DecisionGraph) -> None:
+        """Walk another graph from now on: experts and routers are made anew, untrained; the backbone stays."""
+        self._lay_out(graph, _specs_by_node(graph, self._experts))
+        self.to(self.prior)
 
     def _lay_out(self, graph: DecisionGraph, specs: list[ExpertSpec]) -> None:
         """Make all that follows from the graph: untrained experts and routers, one of each for every node."""

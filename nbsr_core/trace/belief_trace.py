@@ -137,6 +137,15 @@ class BeliefTrace:
         """Children of each node, padded with -1."""
         return torch.tensor(self.graph.child_table, device=self.prior.device)
 
+    def choices(self, step: int) -> Int[Tensor, "B children"]:
+        """The nodes between which each sample chose at a step, column by column of its logits; -1 for none."""
+        return self.child_table[self.nodes[step], : self.steps[step].logits.shape[1]]
+
+    @property
+    def levels(self) -> tuple[range, ...]:
+        """The nodes where samples could stand after each number of steps."""
+        return self.graph.levels
+
     def raw_probabilities(self, depth: int | Int[Tensor, " B"] = -1) -> Float[Tensor, "B K"]:
         """Expected marginals as the evidence gives them, before any calibration; at one depth, or at each row's own."""
         if isinstance(depth, int):
@@ -180,15 +189,15 @@ class BeliefTrace:
         for t in range(int(self.length[index])):
             before, after = self.beliefs[t][index].detach(), self.beliefs[t + 1][index].detach()
             said, move = self.belief(t + 1)[index].detach(), self.steps[t]
-            parent = self.graph.nodes[int(self.nodes[t, index])]
-            routes = move.logits[index, : len(parent.children)].detach().softmax(-1)
+            children = [child for child in self.choices(t)[index].tolist() if child >= 0]
+            routes = move.logits[index, : len(children)].detach().softmax(-1)
             steps.append(
                 AuditStep(
                     depth=t + 1,
                     node=self.graph.nodes[int(move.node[index])].name,
                     route_probability=float(routes[move.choice[index]]),
                     alternatives={
-                        self.graph.nodes[child].name: float(p) for child, p in zip(parent.children, routes, strict=True)
+                        self.graph.nodes[child].name: float(p) for child, p in zip(children, routes, strict=True)
                     },
                     before=before,
                     evidence=move.evidence[index].detach(),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -83,10 +84,18 @@ class Frontier:
         Between two thresholds the frontier is a straight line: whoever mixes them gets there. It starts from a
         guess that costs nothing and is right with probability `chance`.
         """
+        cost, accuracy = self._by_cost(chance)
+        return float(torch.trapezoid(accuracy, cost) / cost[-1])
+
+    def accuracy_for(self, mean_cost: float, chance: float) -> float:
+        """The accuracy where so much is spent on average, on the line whose mean height is `area`."""
+        cost, accuracy = self._by_cost(chance)
+        return float(np.interp(mean_cost, cost.cpu().numpy(), accuracy.cpu().numpy()))
+
+    def _by_cost(self, chance: float) -> tuple[Float[Tensor, " points"], Float[Tensor, " points"]]:
         order = self.mean_cost.argsort(stable=True)
         cost = torch.cat([self.mean_cost.new_zeros(1), self.mean_cost[order]])
-        accuracy = torch.cat([self.accuracy.new_full((1,), chance), self.accuracy[order]])
-        return float(torch.trapezoid(accuracy, cost) / cost[-1])
+        return cost, torch.cat([self.accuracy.new_full((1,), chance), self.accuracy[order]])
 
     def _cheapest(self, max_accuracy_loss: float, spent: Spent, max_nll_loss: float | None = None) -> int:
         loss = number(max_accuracy_loss)

@@ -36,17 +36,20 @@ class Feature:
     """What one input contributed to the belief in the explained class.
 
     Attributes:
-        state: `present` or `absent` where the feature is binary, else None.
+        value: the number that it is to the model; None where it is several.
+        state: the value in words, where there are any: `present` or `absent` of a binary feature, else a table's own.
     """
 
     name: str
-    value: float
+    value: float | None
     state: str | None
     attribution: float
 
     @property
     def reading(self) -> str:
         """The value as a person would say it."""
+        if self.value is None:
+            return f"= {self.state}"
         return self.state or f"= {self.value:.4g}"
 
 

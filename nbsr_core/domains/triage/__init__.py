@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from nbsr_core._lazy import on_first_use
 
 if TYPE_CHECKING:
-    from nbsr_core.domains.triage.data import TriageData, TriageSplits, informativeness, load
+    from nbsr_core.domains.triage.data import TriageSplits, informativeness, load
     from nbsr_core.domains.triage.domain import Triage
+    from nbsr_core.domains.triage.options import TriageData
 
 __all__ = ["Triage", "TriageData", "TriageSplits", "informativeness", "load"]
 
@@ -16,7 +17,7 @@ __getattr__ = on_first_use(
     __name__,
     {
         "Triage": "domain",
-        "TriageData": "data",
+        "TriageData": "options",
         "TriageSplits": "data",
         "informativeness": "data",
         "load": "data",

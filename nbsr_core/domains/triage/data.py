@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from nbsr_core.domains import medical
-from nbsr_core.domains.medical import MedicalData, MedicalSplits, SymptomProfiles
+from nbsr_core.domains.medical import MedicalSplits, SymptomProfiles
+from nbsr_core.domains.triage.options import TriageData
 from nbsr_core.model.acquisition import Panels
-from nbsr_core.options.specs import check_choice
-
-CostSetting = Literal["paper", "decoupled"]
 
 FREE, WIDTH = 12, 24
 PANELS = ("Basic Metabolic Panel", "Hepatic Panel", "Respiratory Swab", "Neurological Exam", "MRI Scan")
 PAPER_COSTS = (10.0, 15.0, 20.0, 30.0, 50.0)
 
 
-@dataclass(frozen=True)
-class TriageData(MedicalData):
-    """The medical data's options, and what panels cost.
-
-    Attributes:
-        costs: "paper" prices the panels at 10, 15, 20, 30 and 50 in the order of the features, where the cheapest
-            panel happens to tell most. "decoupled" gives the same five prices by informativeness, the dearest to the
-            panel that tells most, so that a policy has to weigh what it buys.
-    """
-
-    costs: CostSetting = "paper"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("costs", self.costs, CostSetting)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TriageSplits(MedicalSplits):
     """Patients with all their features, and the panels in which these can be bought. Models hide what is not."""
 
-    panels: Panels
+    @property
+    def panels(self) -> Panels:
+        return Panels.from_json(self.structure["panels"])
 
 
 def load(options: TriageData, seed: int) -> TriageSplits:
@@ -54,7 +36,9 @@ def load(options: TriageData, seed: int) -> TriageSplits:
         costs = tuple(PAPER_COSTS[place] for place in rank)
     known = {field.name: getattr(splits, field.name) for field in fields(splits)}
     source = f"{splits.source}; panels cost {', '.join(f'{cost:g}' for cost in costs)} ({options.costs})"
-    return TriageSplits(**{**known, "source": source}, panels=Panels(PANELS, costs, FREE, WIDTH))
+    panels = Panels(PANELS, costs, FREE, WIDTH)
+    structure = {**splits.structure, **panels.structure(options.budgets)}
+    return TriageSplits(**{**known, "source": source, "structure": structure})
 
 
 def informativeness(profiles: SymptomProfiles, noise: float) -> Float[Tensor, " panels"]:

@@ -13,12 +13,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nbsr_core.domains.acquisition.buyers import random_orders
+from nbsr_core.domains.acquisition.evaluation import PAPER_ETAS
+from nbsr_core.domains.acquisition.learned import Greedy
+from nbsr_core.domains.acquisition.learners import AcquisitionLearner
+from nbsr_core.domains.acquisition.options import EndToEndOptions, SeparateOptions
 from nbsr_core.domains.domain import Question, Signature, find_domain
 from nbsr_core.domains.medical import SymptomProfiles
 from nbsr_core.domains.triage import Triage, TriageData, TriageSplits, informativeness, load
-from nbsr_core.domains.triage.evaluation import PAPER_ETAS
-from nbsr_core.domains.triage.learners import Separate, TriageLearner, random_orders
-from nbsr_core.domains.triage.models import MODELS, EndToEndOptions, SeparateOptions
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation.evaluation import EvaluationOptions
 from nbsr_core.learning import TrainingConfig, seed_everything
@@ -28,6 +30,7 @@ from nbsr_core.model.routers import RouterSpec
 from nbsr_core.trace.frontier import Frontier
 
 SMALL = TriageData(noise_scheme="fresh", draws=1, train_patients=300, valid_patients=200, test_patients=60)
+MODELS = Triage.models
 NETWORKS = {
     "experts": ExpertSpec(hidden=(16, 16), activation="exp"),
     "router": RouterSpec(hidden=(16,), belief="log"),
@@ -41,11 +44,11 @@ def splits_of(data: TriageData = SMALL) -> TriageSplits:
     return replace(splits, valid=replace(splits.valid, x=splits.valid.x[:200], y=splits.valid.y[:200]))
 
 
-def trained(kind: str, splits: TriageSplits, epochs: int = 1) -> TriageLearner:
+def trained(kind: str, splits: TriageSplits, epochs: int = 1) -> AcquisitionLearner:
     seed_everything(0)
     options = EndToEndOptions() if kind == "ar_nbsr" else SeparateOptions(policy_after=0, **NETWORKS)  # type: ignore[arg-type]
-    learner = MODELS[kind].build(options, Signature(splits.class_names, splits.feature_names))
-    assert isinstance(learner, TriageLearner)
+    learner = MODELS[kind].build(options, Signature.of(splits))
+    assert isinstance(learner, AcquisitionLearner)
     list(learner.train(splits, TrainingConfig(epochs=epochs), 0, Execution()))
     return learner
 
@@ -75,7 +78,7 @@ def test_informativeness_of_known_profiles() -> None:
 
 
 @cache
-def trained_once(kind: str) -> TriageLearner:
+def trained_once(kind: str) -> AcquisitionLearner:
     """For tests that only look."""
     return trained(kind, splits_of())
 
@@ -89,6 +92,9 @@ def test_every_policy_trains_is_judged_and_comes_back_from_its_state(kind: str) 
         assert math.isfinite(evaluation.metrics[name]), name
     assert evaluation.metrics["test/mean_cost"] == 125
     assert evaluation.metrics["fast/mean_cost"] <= 125
+    for spent in (12.5, 25, 37.5, 50, 75, 100):
+        right = evaluation.metrics[f"noise_draws/spending/{spent:g}/accuracy"]
+        assert 0 <= right <= evaluation.metrics["noise_draws/peak"]
     rows = evaluation.tables["frontier"]
     assert {"eta", "accuracy", "mean_cost", "mean_depth"} <= rows[0].keys()
     orders = evaluation.tables["orders"]
@@ -96,7 +102,7 @@ def test_every_policy_trains_is_judged_and_comes_back_from_its_state(kind: str) 
         assert sum(float(row["share"] or 0) for row in orders if row["step"] == step) == pytest.approx(1)
     json.dumps(evaluation.audits)
     options = EndToEndOptions() if kind == "ar_nbsr" else SeparateOptions(policy_after=0, **NETWORKS)  # type: ignore[arg-type]
-    again = MODELS[kind].build(options, Signature(splits.class_names, splits.feature_names))
+    again = MODELS[kind].build(options, Signature.of(splits))
     again.load_state(learner.state())
     assert torch.equal(again.probabilities(splits.test.x), learner.probabilities(splits.test.x))
 
@@ -122,29 +128,19 @@ def test_cheap_first_buys_by_price() -> None:
 def test_lessons_of_the_greedy_router_are_the_entropies_that_panels_take_away() -> None:
     splits = splits_of()
     learner = trained_once("greedy")
-    assert isinstance(learner, Separate)
-    x = splits.test.x[:20]
+    assert isinstance(learner.buyer, Greedy)
+    x, y = splits.test.x[:20], splits.test.y[:20]
     order = random_orders(x, 5)
     with torch.no_grad():
-        lessons = list(learner.lessons(x, order))
         trace = learner.model(x, order=order)
+        state, panel, gain = learner.buyer.lessons(learner.model.visited(x, order, trace), x, y)
     entropy = torch.stack([torch.special.entr(a / a.sum(-1, keepdim=True)).sum(-1) for a in trace.beliefs])
-    for t, (row, panel, gain) in enumerate(lessons):
-        assert len(row) == len(x) * (5 - t)
-        bought = panel == order[row, t]  # of all panels, the one that the rollout did buy
-        torch.testing.assert_close(gain[bought], entropy[t] - entropy[t + 1], rtol=1e-3, atol=1e-4)
-
-
-def test_the_planner_pays_nothing_for_what_every_threshold_has_met() -> None:
-    splits = splits_of()
-    learner = trained_once("planner")
-    assert isinstance(learner, Separate)
-    known = learner.model.start(splits.test.x[:3])
-    sure = torch.full_like(known.alpha, 1e-6)
-    sure[:, 0] = 1.0
-    unsure, done = learner.unfinished(known), learner.unfinished(replace(known, alpha=sure))
-    assert unsure.eq(1).all()
-    assert done.eq(0).all()
+    assert len(state) == len(x) * (5 + 4 + 3 + 2 + 1)  # every panel that each state has left
+    case, t = state // 5, state % 5
+    bought = panel == order[case, t]  # of all panels, the one that the rollout did buy
+    assert bought.sum() == len(x) * 5
+    fell = entropy[t[bought], case[bought]] - entropy[t[bought] + 1, case[bought]]
+    torch.testing.assert_close(gain[bought], fell, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -152,16 +148,16 @@ def test_the_planner_learns_to_buy_the_one_panel_that_tells() -> None:
     """Two diseases, told apart by the panel that costs most: cheaper ones first would be money lost."""
     generator = torch.Generator().manual_seed(0)
     splits = splits_of()
-    y = torch.randint(2, (640,), generator=generator)
-    x = (torch.rand(640, 132, generator=generator) < 0.3).float()
+    y = torch.randint(2, (3200,), generator=generator)
+    x = (torch.rand(3200, 132, generator=generator) < 0.3).float()
     x[:, 12 + 4 * 24 :] = y[:, None].float()
-    part = replace(splits.train, x=x, y=y)
-    told = replace(splits, train=part, valid=part, test=part, extra={}, class_names=["a", "b"], augment=None)
+    train, other = (replace(splits.train, x=x[part], y=y[part]) for part in (slice(2560), slice(2560, None)))
+    told = replace(splits, train=train, valid=other, test=other, extra={}, class_names=["a", "b"], augment=None)
     seed_everything(0)
-    options = SeparateOptions(policy_after=2, horizon=(0.1, 0.6), **NETWORKS)  # type: ignore[arg-type]
-    learner = MODELS["planner"].build(options, Signature(told.class_names, told.feature_names))
-    assert isinstance(learner, TriageLearner)
-    list(learner.train(told, TrainingConfig(epochs=20, learning_rate=5e-3, batch_size=64), 0, Execution()))
+    options = SeparateOptions(policy_after=2, **NETWORKS)  # type: ignore[arg-type]
+    learner = MODELS["planner"].build(options, Signature.of(told))
+    assert isinstance(learner, AcquisitionLearner)
+    list(learner.train(told, TrainingConfig(epochs=10, learning_rate=5e-3, batch_size=64), 0, Execution()))
     trace = learner.trace(told.test.x)
     assert trace.bought[0].eq(4).double().mean() > 0.9
     assert trace.frontier(told.test.y).cost_within(0.01) < 60
@@ -223,11 +219,19 @@ def test_area_is_the_mean_accuracy_over_budgets(points: list[tuple[float, float]
     assert frontier.area(0.1) == pytest.approx(total / float(cost.max()))
 
 
+def test_accuracy_for_an_amount_lies_on_the_line_between_two_thresholds() -> None:
+    cost, accuracy = torch.tensor([30.0, 10.0]).double(), torch.tensor([0.9, 0.5]).double()  # stricter ones first
+    frontier = Frontier(torch.zeros(2).double(), accuracy, accuracy, cost, cost, accuracy)
+    said = [frontier.accuracy_for(amount, chance=0.1) for amount in (0.0, 5.0, 10.0, 15.0, 30.0, 99.0)]
+    assert said == pytest.approx([0.1, 0.3, 0.5, 0.6, 0.9, 0.9]), "more money than all costs buys no more"
+
+
 def test_bad_options() -> None:
-    with pytest.raises(InputError, match="horizon"):
-        SeparateOptions(horizon=(2.0, 1.0))
     with pytest.raises(InputError, match="policy_after"):
         SeparateOptions(policy_after=-1)
+    structure = splits_of().structure
     with pytest.raises(InputError, match="132"):
+        MODELS["planner"].build(SeparateOptions(), Signature(["a", "b"], ["x"], structure))
+    with pytest.raises(InputError, match="panels and prices"):
         MODELS["planner"].build(SeparateOptions(), Signature(["a", "b"], ["x"]))
     assert isinstance(find_domain("triage"), Triage)

@@ -95,16 +95,6 @@ def test_costs_add_up() -> None:
     spent = torch.tensor(COSTS, dtype=torch.float64)[trace.bought].cumsum(0)
     assert torch.equal(trace.cost[1:], spent)
     assert trace.cost[0].eq(0).all()
-    model.set_costs((4.0, 3.0, 2.0, 1.0))
-    assert model(x).cost[-1].eq(10).all()
-
-
-def test_costs_are_saved_with_the_model() -> None:
-    model, other = model_of(), model_of(1)
-    model.set_costs((4.0, 3.0, 2.0, 1.0))
-    other.load_state_dict(model.state_dict())
-    assert other.panels.costs == (4.0, 3.0, 2.0, 1.0)
-    assert torch.equal(other(cases(8)).cost, model(cases(8)).cost)
 
 
 def test_evidence_is_positive_and_beliefs_are_its_sum() -> None:

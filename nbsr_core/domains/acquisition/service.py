@@ -1,6 +1,6 @@
-"""Triage as others use it: what is known of a patient goes in; what it means and what to buy next comes out.
+"""A buying model as others use it: what is known of a case goes in; what it means and what to buy next comes out.
 
-Nobody has all panels of a patient before the model was asked which ones are worth their price. So a row holds the free
+Nobody has all panels of a case before the model was asked which ones are worth their price. So a row holds the free
 features and the panels that were bought; the answer rests on these, and names the next panel and its price, or says
 that it is time to stop. Whoever buys what it says and asks again goes the way that the model was judged by.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +18,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from nbsr_core.belief.calibration import calibrated
+from nbsr_core.domains.acquisition.learners import AcquisitionLearner
+from nbsr_core.domains.domain import Signature
 from nbsr_core.domains.service import Column, Questions, Said, Service
-from nbsr_core.domains.triage.learners import TriageLearner
+from nbsr_core.domains.table.cells import text_of
+from nbsr_core.domains.table.data import encoding_in
 from nbsr_core.errors import InputError
 from nbsr_core.learning.learners import Learner
 from nbsr_core.model.acquisition import Known, doubt_of
@@ -27,7 +32,7 @@ from nbsr_core.model.network import evaluating
 class NextPanel(Service):
     """A panel is bought where all its columns have values, and not where all are empty or left out."""
 
-    learner: TriageLearner
+    learner: AcquisitionLearner
     extra: Sequence[Column] = (
         Column("bought", "text"),
         Column("spent"),
@@ -37,14 +42,15 @@ class NextPanel(Service):
     )
 
     def __init__(self, learner: Learner, class_names: Sequence[str], feature_names: Sequence[str]) -> None:
-        if not isinstance(learner, TriageLearner):
-            raise InputError(f"triage serves learners that buy panels, got {type(learner).__name__}")
+        if not isinstance(learner, AcquisitionLearner):
+            raise InputError(f"only learners that buy panels say what to buy next, got {type(learner).__name__}")
         super().__init__(learner, class_names, feature_names)
 
     @property
     def inputs(self) -> tuple[Column, ...]:
-        free = len(self.feature_names) if self.learner.peeks else self.learner.model.panels.free
-        return tuple(Column(name, required=place < free) for place, name in enumerate(self.feature_names))
+        free = self.learner.model.panels.free_columns
+        always = range(len(self.feature_names)) if self.learner.peeks else free
+        return tuple(Column(name, required=place in always) for place, name in enumerate(self.feature_names))
 
     @torch.no_grad()
     def say(self, asked: Questions) -> Said:
@@ -56,18 +62,17 @@ class NextPanel(Service):
 
     def _given(self, x: Float[Tensor, "N F"]) -> Bool[Tensor, "N panels"]:
         """Which panels each row has."""
-        panels = self.learner.model.panels
-        there = ~x[:, panels.free :].isnan().view(len(x), len(panels), panels.width)
-        whole = there.all(2)
-        torn = (there.any(2) & ~whole).nonzero().tolist()
+        panels, there = self.learner.model.panels, ~x.isnan()
+        whole = torch.stack([there[:, columns].all(1) for columns in map(list, panels.columns)], dim=1)
+        some = torch.stack([there[:, columns].any(1) for columns in map(list, panels.columns)], dim=1)
+        torn = (some & ~whole).nonzero().tolist()
         if torn:
             row, panel = torn[0]
-            start = panels.free + panel * panels.width
-            names = self.feature_names[start : start + panels.width]
-            empty = [name for name, known in zip(names, there[row, panel].tolist(), strict=True) if not known]
+            own = panels.columns[panel]
+            empty = [self.feature_names[column] for column in own if not there[row, column]]
             raise InputError(
                 f"row {row} has some values of {panels.names[panel]!r}, but not {empty[0]!r} "
-                f"({len(empty)} of {panels.width} are missing): give the whole panel, or none of it"
+                f"({len(empty)} of {len(own)} are missing): give the whole panel, or none of it"
             )
         return whole
 
@@ -80,11 +85,8 @@ class NextPanel(Service):
             row = left.any(1).nonzero().squeeze(1)
             panel = policy(known).masked_fill(~left, -math.inf)[row].argmax(-1)
             then = model.bought_also(known.rows(row), x[row], panel)
-            known = Known(
-                known.features.index_copy(0, row, then.features),
-                known.alpha.index_copy(0, row, then.alpha),
-                known.bought.index_copy(0, row, then.bought),
-            )
+            pairs = ((getattr(known, part.name), getattr(then, part.name)) for part in fields(Known))
+            known = Known(*(before.index_copy(0, row, after) for before, after in pairs))
             for place, bought in zip(row.tolist(), panel.tolist(), strict=True):
                 order[place].append(bought)
         return known, order
@@ -95,17 +97,18 @@ class NextPanel(Service):
         """Rows with the same number of panels together: they share a temperature, and whether they may stop."""
         model, names = self.learner.model, np.array([*self.learner.model.panels.names, ""], dtype=object)
         costs = np.array([*model.costs.tolist(), np.nan])
-        scores = torch.zeros_like(known.bought)
-        if not bool(known.bought.all()):
-            scores = self.learner.policy(x)(known).masked_fill(known.bought > 0, -math.inf)
+        scores, closed = torch.zeros_like(known.bought), model.closed(known)
+        if not bool(closed.all()):
+            scores = self.learner.policy(x)(known).masked_fill(closed, -math.inf)
         counts = known.bought.sum(1).long()
         for count in counts.unique().tolist():
             row = (counts == count).nonzero().squeeze(1)
             belief = known.alpha[row]
             if count and bool(model.calibration.fitted):
-                belief = calibrated(belief, model.calibration.temperature[count - 1])
+                # More panels than the budgets of the study allow: as with the most that they do.
+                belief = calibrated(belief, model.calibration.temperature[min(count, model.steps) - 1])
             vacuity = (model.prior.sum() / belief.sum(-1)).double()
-            content = torch.full((len(row),), count == len(model.panels))
+            content = closed[row].all(1)
             if count and asked.eta is not None:
                 content |= doubt_of(model.stop, belief) < asked.eta
             # Before the first panel there is no evidence at all: whatever the label, it is a guess.
@@ -122,3 +125,31 @@ class NextPanel(Service):
             }
             probs = belief / belief.sum(-1, keepdim=True)
             yield row, Said(probs, torch.full((len(row),), float(count)).double(), vacuity, unknown, extra)
+
+
+class NextColumns(NextPanel):
+    """The same for the cells of a table: an empty cell was not bought, one that says `NA` was, and had no result."""
+
+    def __init__(self, learner: Learner, signature: Signature) -> None:
+        super().__init__(learner, signature.class_names, signature.feature_names)
+        self.encoding = encoding_in(signature.structure)
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        free = set(self.learner.model.panels.free_columns)
+        always = self.learner.peeks
+        return tuple(Column(c.name, "value", required=always or c.start in free) for c in self.encoding.columns)
+
+    def example(self) -> dict[str, Any]:
+        """Nothing bought, nothing known."""
+        return {column.name: "" for column in self.inputs if column.required}
+
+    def say(self, asked: Questions) -> Said:
+        free, empty = set(self.learner.model.panels.free_columns), [""] * len(asked)
+        cells = {c.name: list(map(text_of, asked.values.get(c.name, empty))) for c in self.encoding.columns}
+        numbers = torch.from_numpy(self.encoding.encode(cells)[0])
+        for column in self.encoding.columns:
+            if column.start not in free:
+                hidden = torch.tensor([not cell for cell in cells[column.name]])
+                numbers[:, column.start : column.stop].masked_fill_(hidden[:, None], torch.nan)
+        return super().say(replace(asked, numbers=numbers))

@@ -1,22 +1,29 @@
-"""One patient's triage, told step by step: what was bought, what it said, when it stopped, what would come next."""
+"""One case, told step by step: what was bought for how much, what it said, when it stopped, what would come next."""
 
 from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from nbsr_core._extras import extra
 from nbsr_core.belief import dirichlet
 from nbsr_core.belief.calibration import calibrated
-from nbsr_core.domains.triage.learners import TriageLearner
+from nbsr_core.domains.acquisition.learners import AcquisitionLearner
 from nbsr_core.learning.splits import Splits
 from nbsr_core.model.acquisition import AcquisitionTrace, Known, doubt_of
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
+# Panels that were not bought at a step: so many of the policy's next choices are told.
+MOST_INSTEAD = 8
+# Of what a panel shows, so many readings are told.
+MOST_WORDS = 4
 
 
 @dataclass(frozen=True)
@@ -38,10 +45,11 @@ class Option:
 
 @dataclass(frozen=True)
 class Purchase:
-    """One step. `instead` are the panels that were not bought, the policy's next choice first."""
+    """One step: `shown` is what the panel unveiled, `instead` what was not bought, the policy's next choice first."""
 
     step: int
     bought: Option
+    shown: str
     spent: float
     entropy: float
     categorical_entropy: float
@@ -51,8 +59,9 @@ class Purchase:
 
 @dataclass(frozen=True)
 class Story:
-    """The whole rollout of a patient; `needed` purchases come before the stop, the others show what would follow."""
+    """The whole rollout of a case; `needed` purchases come before the stop, the others show what would follow."""
 
+    case: str
     sample: int
     true: str
     predicted: str
@@ -66,7 +75,7 @@ class Story:
 
     @property
     def next_best(self) -> Option | None:
-        """The panel that would have been bought next, had the patient not been sent home."""
+        """The panel that would have been bought next, had the rollout not stopped."""
         return next((step.bought for step in self.steps if not step.needed), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -81,8 +90,8 @@ class Story:
         for step in (step for step in self.steps if step.needed):
             own = step.bought
             lines.append(
-                f"{step.step}. {own.panel} for {own.cost:g} ({step.spent:g} spent): entropy {own.doubt:.4g}, "
-                f"{own.diagnosis} ({own.confidence:.1%})"
+                f"{step.step}. {own.panel} for {own.cost:g} ({step.spent:g} spent) shows {step.shown}: "
+                f"entropy {own.doubt:.4g}, {own.diagnosis} ({own.confidence:.1%})"
             )
             if step.instead:
                 other = step.instead[0]
@@ -99,7 +108,7 @@ class Story:
             changed = "the same" if following.diagnosis == self.predicted else f"changed to {following.diagnosis}"
             lines.append(
                 f"One more panel would have been {following.panel} for {following.cost:g}: entropy "
-                f"{following.doubt:.4g}, the diagnosis {changed} ({following.confidence:.1%})"
+                f"{following.doubt:.4g}, the answer {changed} ({following.confidence:.1%})"
             )
         return "\n".join(lines)
 
@@ -125,7 +134,7 @@ class Story:
         axes.set_ylabel(f"{self.stop} entropy (nats)")
         verdict = "right" if self.true == self.predicted else "wrong"
         said = f"{self.predicted} ({self.confidence:.1%}, {verdict})"
-        axes.set_title(f"Patient {self.sample}: {said} for {self.spent:g}", fontsize=11)
+        axes.set_title(f"{self.case.capitalize()} {self.sample}: {said} for {self.spent:g}", fontsize=11)
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
         drawn = io.StringIO()
@@ -135,32 +144,34 @@ class Story:
 
 
 @torch.no_grad()
-def tell(learner: TriageLearner, splits: Splits, sample: int, eta: float) -> Story:
-    """Roll one test patient out, and look at every panel that was not bought."""
+def tell(learner: AcquisitionLearner, splits: Splits, sample: int, eta: float, case: str) -> Story:
+    """Roll one test case out, and look at panels that were not bought."""
     model, classes = learner.model, splits.class_names
     x = splits.test.x[sample : sample + 1].to(model.prior.device)
     trace = learner.trace(x)
     stopped = trace.exit(eta)
     depth, known, steps = int(stopped.depth[0]), model.start(x), []
-    for t in range(trace.depth):
-        left = (known.bought[0] == 0).nonzero().squeeze(1)
+    for t in range(int(trace.length[0])):
+        left = (~model.closed(known)[0]).nonzero().squeeze(1)
+        left = left[trace.steps[t].logits[0, left].argsort(descending=True, stable=True)[: MOST_INSTEAD + 1]]
         then = model.bought_also(known.rows(torch.zeros_like(left)), x.expand(len(left), -1), left)
         scores = trace.steps[t].logits[0]
-        options = sorted(_options(learner, trace, t, left.tolist(), then, scores.tolist(), splits), key=_rank)
-        chosen = options.pop(0)
-        known = then.rows((left == trace.bought[t, 0]).nonzero().squeeze(1))
+        chosen, *others = _options(learner, trace, t, left.tolist(), then, scores.tolist(), splits)
+        known = then.rows(torch.zeros(1, dtype=torch.int64, device=x.device))
         steps.append(
             Purchase(
                 step=t + 1,
                 bought=chosen,
+                shown=shown(splits, x[0].cpu(), model.panels.columns[left[0]]),
                 spent=float(trace.cost[t + 1, 0]),
                 entropy=float(trace.entropy[t + 1, 0]),
                 categorical_entropy=float(dirichlet.categorical_entropy(trace.belief(t + 1))[0]),
                 needed=t < depth,
-                instead=tuple(options),
+                instead=tuple(others),
             )
         )
     return Story(
+        case=case,
         sample=sample,
         true=classes[int(splits.test.y[sample])],
         predicted=classes[int(stopped.label[0])],
@@ -174,12 +185,23 @@ def tell(learner: TriageLearner, splits: Splits, sample: int, eta: float) -> Sto
     )
 
 
-def _rank(option: Option) -> float:
-    return -option.score
+def shown(splits: Splits, x: Float[Tensor, " F"], columns: Sequence[int]) -> str:
+    """What a panel unveils, in the words of the data: cells of a table, what is there of yes and no, or numbers."""
+    readings = splits.readings(x)
+    if readings is not None:
+        own = set(columns)
+        words = [f"{reading.name} {reading.words}" for reading in readings if own.issuperset(reading.places)]
+    else:
+        values = {splits.feature_names[column]: float(x[column]) for column in columns}
+        words = [f"{name} {value:.3g}" for name, value in values.items()]
+        if set(values.values()) <= {0.0, 1.0}:
+            words = [name.replace("_", " ") for name, value in values.items() if value == 1] or ["nothing"]
+    more = f" and {len(words) - MOST_WORDS} more" if len(words) > MOST_WORDS else ""
+    return ", ".join(words[:MOST_WORDS]) + more
 
 
 def _options(
-    learner: TriageLearner,
+    learner: AcquisitionLearner,
     trace: AcquisitionTrace,
     t: int,
     left: list[int],
