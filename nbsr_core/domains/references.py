@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # imported where models are built: options are checked withou
     from nbsr_core.learning.references.ensemble import Ensemble
     from nbsr_core.learning.references.evidential import EvidentialClassifier
     from nbsr_core.learning.references.soft_tree import SoftTreeClassifier
+    from nbsr_core.learning.references.tabm import TabM
     from nbsr_core.learning.references.trees import Cart, HistBoosting
 
 # A deeper soft tree asks more leaves for every sample than most data sets have classes.
@@ -146,6 +147,27 @@ class EarlyExitOptions(MlpOptions):
 
 
 @dataclass(frozen=True)
+class TabmOptions(MlpOptions):
+    """The flat network as TabM (Gorishniy et al., 2025): many members that share almost all weights.
+
+    Needs `nbsr[tabm]`.
+
+    Attributes:
+        members: k of that paper, how many answers are averaged.
+        dropout: share of each layer's outputs that is dropped in training.
+    """
+
+    members: int = 32
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _at_least("members", self.members, 1)
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must lie in [0, 1), got {self.dropout}")
+
+
+@dataclass(frozen=True)
 class CartOptions:
     """One decision tree by scikit-learn (Breiman et al., 1984).
 
@@ -249,6 +271,13 @@ def build_early_exit(options: EarlyExitOptions, signature: Signature) -> EarlyEx
     return EarlyExit(stages, ExitHeads(options.hidden, signature.num_classes))
 
 
+def build_tabm(options: TabmOptions, signature: Signature) -> TabM:
+    from nbsr_core.learning.references.tabm import TabM
+
+    sizes = (signature.num_features, signature.num_classes, options.hidden)
+    return TabM(*sizes, members=options.members, dropout=options.dropout)
+
+
 CART = ModelKind("baseline", CartOptions, build_cart)
 # For every domain whose inputs are one vector.
 TABULAR_REFERENCES = {
@@ -257,6 +286,7 @@ TABULAR_REFERENCES = {
     "mc_dropout": ModelKind("baseline", DropoutOptions, build_dropout),
     "soft_tree": ModelKind("baseline", SoftTreeOptions, build_soft_tree),
     "early_exit": ModelKind("baseline", EarlyExitOptions, build_early_exit),
+    "tabm": ModelKind("baseline", TabmOptions, build_tabm),
     "cart": CART,
     "hist_boosting": ModelKind("baseline", HistBoostingOptions, build_hist_boosting),
 }

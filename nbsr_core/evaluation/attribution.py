@@ -19,7 +19,7 @@ from nbsr_core.errors import InputError
 from nbsr_core.learning.splits import Splits
 from nbsr_core.metrics import checked_labels
 from nbsr_core.model.network import NBSR, evaluating
-from nbsr_core.trace.visit import Feature
+from nbsr_core.trace.visit import Amount, Feature
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +83,16 @@ def varied(x: Tensor) -> Tensor | None:
 def strongest_features(
     attribution: Float[Tensor, "*input"], x: Shaped[Tensor, "*input"], splits: Splits, count: int
 ) -> tuple[Feature, ...]:
-    """The inputs of one sample with the largest attributions, by name; those without any are left out."""
+    """The inputs of one sample with the largest attributions, by name; those without any are left out.
+
+    Where several features stand for one input of a person's (a category of a table), their attributions add up.
+    """
+    flat, values, known = attribution.flatten(), x.flatten(), splits.readings(x)
+    if known is not None:
+        said = [Feature(r.name, None, r.words, float(flat[r.places.start : r.places.stop].sum())) for r in known]
+        said.sort(key=lambda feature: -abs(feature.attribution))
+        return tuple(feature for feature in said[:count] if feature.attribution)
     name = feature_namer(splits)
-    flat, values = attribution.flatten(), x.flatten()
     order = flat.abs().argsort(descending=True, stable=True)[:count].tolist()
     features = []
     for index in order:
@@ -96,6 +103,17 @@ def strongest_features(
         state = ("present" if values[index] else "absent") if binary else None
         features.append(Feature(name(index), float(values[index]), state, float(flat[index])))
     return tuple(features)
+
+
+def shares_by_input(shares: Float[Tensor, " F"], splits: Splits) -> list[Amount]:
+    """What each input of a person's has of a whole, the largest first; those without any are left out."""
+    known = splits.readings(splits.test.x[0])
+    if known is None:
+        name = feature_namer(splits)
+        found = [Amount(name(index), value) for index, value in enumerate(shares.tolist())]
+    else:
+        found = [Amount(r.name, float(shares[r.places.start : r.places.stop].sum())) for r in known]
+    return [amount for amount in sorted(found, key=lambda amount: -amount.value) if amount.value]
 
 
 def feature_namer(splits: Splits) -> Callable[[int], str]:

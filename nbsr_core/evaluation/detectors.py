@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from nbsr_core.belief.density import DensityFactor
 from nbsr_core.learning.learners import Inside, Learner
 from nbsr_core.learning.splits import Splits
-from nbsr_core.options.specs import DetectorName
+from nbsr_core.options.specs import DetectorName, DistanceSpec, EvaluationOptions
 
 NEIGHBOURS = 50  # k of Sun et al. for ten classes of 5,000 pictures
 MOST_NEIGHBOURS_FROM = 20_000  # rows of the training split, evenly spaced, that neighbours are looked for in
@@ -42,9 +42,10 @@ def look(learner: Learner, x: Tensor) -> Seen:
     return Seen(learner.probabilities(x), learner.inside(x) if learner.has_features else None)
 
 
-def fit_detectors(learner: Learner, splits: Splits, names: Sequence[DetectorName]) -> dict[str, Score]:
+def fit_detectors(learner: Learner, splits: Splits, options: EvaluationOptions) -> dict[str, Score]:
     """The detectors by name; of a model without features only those that need none."""
     found: dict[str, Score] = {}
+    names = options.all_detectors
     if "confidence" in names:
         found["confidence"] = confidence
     if not (learner.has_features and set(names) - {"confidence"}):
@@ -53,7 +54,7 @@ def fit_detectors(learner: Learner, splits: Splits, names: Sequence[DetectorName
     labels = learner.labels(splits.train.y)
     fitted: dict[DetectorName, Callable[[], Score]] = {
         "energy": lambda: energy,
-        "mahalanobis": lambda: mahalanobis(inside.features, labels),
+        "mahalanobis": lambda: mahalanobis(inside.features, labels, options.mahalanobis),
         "knn": lambda: nearest_neighbours(inside.features),
         "vim": lambda: virtual_logit(inside),
     }
@@ -75,10 +76,15 @@ def energy(seen: Seen) -> Float[Tensor, " N"]:
     return _inside(seen).logits.double().logsumexp(-1)
 
 
-def mahalanobis(features: Float[Tensor, "N d"], labels: Int[Tensor, " N"]) -> Score:
-    """Distance from the nearest class mean under one shrunk covariance, on the unit sphere: our density factor's."""
-    density = DensityFactor(features.shape[1], normalise=True).fit_distance(features, labels)
+def mahalanobis(features: Float[Tensor, "N d"], labels: Int[Tensor, " N"], measured: DistanceSpec) -> Score:
+    """Distance from the nearest class mean under one shrunk covariance: that of a density factor so measured."""
+    density = factor_of(measured, features.shape[1]).fit_distance(features, labels)
     return lambda seen: -density.distance(_inside(seen).features).double()
+
+
+def factor_of(measured: DistanceSpec, size: int) -> DensityFactor:
+    """A density factor over features of this size that measures so."""
+    return DensityFactor(size, directions=measured.directions, normalise=measured.normalise, power=measured.power)
 
 
 def nearest_neighbours(features: Float[Tensor, "N d"], neighbours: int = NEIGHBOURS) -> Score:

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nbsr_core.errors import InputError
@@ -28,12 +29,15 @@ class TensorBatches:
 
     Attributes:
         augment: changes a batch of inputs, with the given generator as its only source of randomness (fresh noise).
+        weight: how often a row is drawn in an epoch, on average; once each by default. Rows that count more come more
+            often, whatever the loss: so every model that learns from batches learns with weights.
     """
 
     x: Tensor
     y: Tensor
     batch_size: int = 128
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    weight: Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -45,9 +49,25 @@ class TensorBatches:
 
     def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         generator = torch.Generator().manual_seed(epoch_seed(seed, epoch, "batches"))
-        for index in torch.randperm(len(self.x), generator=generator).split(self.batch_size):
+        order = torch.randperm(len(self.x), generator=generator)
+        if self.weight is not None:
+            order = drawn(self.weight, generator)[order]
+        for index in order.split(self.batch_size):
             x = self.x[index]
             yield (x if self.augment is None else self.augment(x, generator)), self.y[index]
+
+
+def drawn(weight: Float[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+    """As many rows as there are weights, each `N weight / sum` times, rounded up or down by chance.
+
+    Systematic resampling: evenly spaced marks on the line of all weights, at a random start. Whole weights give each
+    row exactly that often; drawing rows one by one would add noise of its own.
+    """
+    rows = len(weight)
+    ends = weight.double().cumsum(0)
+    start = torch.rand((), dtype=torch.float64, generator=generator)
+    marks = (torch.arange(rows, dtype=torch.float64) + start) * (ends[-1] / rows)
+    return torch.searchsorted(ends, marks, right=True).clamp_max(rows - 1)
 
 
 def epoch_seed(seed: int, epoch: int, purpose: str = "model") -> int:

@@ -21,11 +21,12 @@ from nbsr_core import metrics
 from nbsr_core.belief.calibration import calibrated_probabilities, fit_temperature
 from nbsr_core.errors import InputError
 from nbsr_core.learning import Batches, EpochRecord, TensorBatches, Trainer, TrainingConfig
+from nbsr_core.learning.batches import epoch_seed, seed_everything
 from nbsr_core.learning.objectives import weighted_terms
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.metrics.names import TRAIN, VALID, named
 from nbsr_core.model.network import NBSR, evaluating
-from nbsr_core.model.preprocessing import Standardise
+from nbsr_core.model.preprocessing import FittedStep
 from nbsr_core.options.specs import Family as Family
 from nbsr_core.options.specs import ObjectiveWeights
 from nbsr_core.trace.belief_trace import BeliefTrace
@@ -48,7 +49,8 @@ class Execution:
     Attributes:
         device: torch device.
         checkpoint: file to save to at the end of epochs and to go on from, or None.
-        checkpoint_seconds: how long to train before the next save; 0 saves after each epoch.
+        checkpoint_seconds: how long to train before the next save; 0 saves after each epoch. The last epoch is saved in
+            any case where more can follow, see `Learner.grows`.
         shard: (rank, world): this process's share of each batch.
         wrap: makes a module run on several workers at once (DDP), or None.
     """
@@ -162,6 +164,10 @@ class Learner(ABC):
         """Names of the figures that each epoch reports, `*` for any; None, the default, if nobody knows them before."""
         return None
 
+    def grows(self, config: TrainingConfig) -> bool:
+        """Whether more epochs can go on from its last checkpoint, as if they had been asked for at once."""
+        return False
+
     @property
     def ignores(self) -> dict[str, str]:
         """Options that make no difference to this model as it is built: dotted key, and why; none are known by default.
@@ -192,7 +198,8 @@ class TorchLearner(Learner):
 
     def batches(self, splits: Splits, config: TrainingConfig, execution: Execution) -> Batches:
         """Where training data comes from: the training split, unless a learner gathers more as it goes."""
-        return TensorBatches(splits.train.x, splits.train.y, config.batch_size, splits.augment)
+        rows = splits.train
+        return TensorBatches(rows.x, rows.y, config.batch_size, splits.augment, rows.weight)
 
     def finish(self, splits: Splits) -> None:
         """What is fitted after the last epoch, on data the gradient never saw."""
@@ -201,7 +208,7 @@ class TorchLearner(Learner):
         batches = self.batches(splits, config, execution)
         share = ShardedBatches(batches, *execution.shard) if execution.shard[1] > 1 else None
         for step in self.module.modules():
-            if isinstance(step, Standardise):
+            if isinstance(step, FittedStep):
                 step.fit(splits.train.x)
         module = self.module.to(execution.device)
         runner = module if execution.wrap is None else execution.wrap(module)
@@ -217,18 +224,24 @@ class TorchLearner(Learner):
             validation=lambda _: self._figures(splits.valid),
             seed=seed,
             device=execution.device,
+            grows=self.grows(config),
         )
         if execution.checkpoint is not None and execution.checkpoint.exists():
             trainer.resume(execution.checkpoint)
         saved = time.monotonic()
         for record in trainer.run():
             due = time.monotonic() - saved >= execution.checkpoint_seconds
-            if due and execution.checkpoint is not None and execution.shard[0] == 0:
+            is_last = trainer.finished and trainer.grows
+            if (due or is_last) and execution.checkpoint is not None and execution.shard[0] == 0:
                 trainer.save(execution.checkpoint)
                 saved = time.monotonic()
             # Workers go in step and each counts its own share of the samples.
             yield replace(record, samples_per_second=record.samples_per_second * execution.shard[1])
+        seed_everything(epoch_seed(seed, trainer.epoch))  # whether the epochs were trained now or before
         self.finish(splits)
+
+    def grows(self, config: TrainingConfig) -> bool:
+        return config.grows
 
     def _figures(self, split: Split) -> dict[str, float]:
         said = self.answers(split)

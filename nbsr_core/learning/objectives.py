@@ -55,13 +55,12 @@ def entropy_penalty(trace: BeliefTrace) -> Scalar:
 
 def expected_cost(trace: BeliefTrace) -> Scalar:
     """`sum_t c(v_t)`, with the router's gradient through the straight-through choice."""
-    costs, children = trace.node_costs.to(trace.prior.dtype), trace.child_table
-    total = trace.prior.new_zeros(len(trace))
-    for here, step in zip(trace.nodes, trace.steps, strict=False):
+    costs, total = trace.node_costs.to(trace.prior.dtype), trace.prior.new_zeros(len(trace))
+    for t, step in enumerate(trace.steps):
         if step.relaxed is None:
             spent = costs[step.node]
         else:
-            options = costs[children[here, : step.relaxed.shape[1]].clamp_min(0)]
+            options = costs[trace.choices(t).clamp_min(0)]
             spent = (selection(step.relaxed, step.choice) * options).sum(-1)
         total = total + (spent if step.walking is None else spent * step.walking)
     return total.mean()
@@ -80,11 +79,11 @@ def concept_loss(trace: BeliefTrace, y: Int[Tensor, " B"], admissible: Bool[Tens
     Where several children own it, their probabilities add up; where none does (the walk has already left the
     taxonomy's path), that router is not blamed. `admissible` comes from `graph.admissible(K)`.
     """
-    children, total = trace.child_table, trace.prior.new_zeros(())
-    for here, step in zip(trace.nodes, trace.steps, strict=False):
+    total = trace.prior.new_zeros(())
+    for t, step in enumerate(trace.steps):
         if step.logits.shape[1] == 1:
             continue
-        options = children[here, : step.logits.shape[1]]
+        options = trace.choices(t)
         right = admissible[options.clamp_min(0), y.unsqueeze(1)] & (options >= 0)
         blamed = right.any(-1) if step.walking is None else right.any(-1) & step.walking
         log_probs = step.logits.log_softmax(-1).masked_fill(~right, -math.inf)
@@ -100,11 +99,11 @@ def load_balance(trace: BeliefTrace) -> Scalar:
     It is 1 where all n nodes are entered alike and only there, and n where one takes all. (Routes are sampled in
     training, so this is what the Switch Transformer's product of share and probability estimates.)
     """
-    children, total = trace.child_table, trace.prior.new_zeros(())
-    for here, step, level in zip(trace.nodes, trace.steps, trace.graph.levels[1:], strict=False):
+    total = trace.prior.new_zeros(())
+    for t, (step, level) in enumerate(zip(trace.steps, trace.levels[1:], strict=True)):
         if step.logits.shape[1] == 1:
             continue
-        options, probs = children[here, : step.logits.shape[1]], step.logits.softmax(-1)
+        options, probs = trace.choices(t), step.logits.softmax(-1)
         if step.walking is not None:
             options, probs = options[step.walking], probs[step.walking]
         place = (options - level.start).clamp_min(0)  # a child that is not there has probability 0 in any place

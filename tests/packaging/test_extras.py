@@ -51,7 +51,19 @@ def without(hidden: list[str], code: str, folder: Path) -> subprocess.CompletedP
 
 def test_the_core_needs_little_and_the_extras_are_those_that_are_documented() -> None:
     assert {"torch", "numpy", "scipy", "networkx", "jaxtyping", "scikit-learn"} == CORE
-    assert set(EXTRAS) == {"platform", "plots", "trees", "navigation", "vision", "cluster", "all", "docs", "dev"}
+    assert set(EXTRAS) == {
+        "platform",
+        "plots",
+        "trees",
+        "tabm",
+        "tables",
+        "navigation",
+        "vision",
+        "cluster",
+        "all",
+        "docs",
+        "dev",
+    }
     everything = {name for extra in set(EXTRAS) - {"all", "docs", "dev"} for name in distributions(extra)}
     assert distributions("all") == everything
     assert distributions("docs") <= distributions("dev")
@@ -81,12 +93,14 @@ from nbsr_core.domains.navigation.drawing import animation
 from nbsr_core.domains.vision.backbones import BackboneOptions
 from nbsr_core.domains.vision.images import png
 from nbsr_core.learning.references.boosted_trees import BoostedTrees
+from nbsr_core.learning.references.tabm import TabM
 picture = torch.zeros(3, 8, 8, dtype=torch.uint8)
 print(json.dumps({
     "cannot": cannot,
     "public": [name for name in nbsr_core.__all__ if not hasattr(nbsr_core, name)],
     "domains": [find_domain(name).name for name in SHIPPED],
     "trees": said(lambda: BoostedTrees(3)),
+    "tabm": said(lambda: TabM(4, 3, (5,))),
     "environment": said(lambda: importlib.import_module("nbsr_core.domains.navigation").GridWorld),
     "episode": said(lambda: animation([picture.permute(1, 2, 0).numpy()])),
     "picture": said(lambda: png(picture)),
@@ -109,8 +123,9 @@ def test_all_of_the_library_works_without_any_extra_or_says_which_it_needs(tmp_p
             "nbsr_core.plots.frontier": f"matplotlib is not installed: {plots}",
         },
         "public": [],
-        "domains": ["iris", "medical", "language", "triage", "navigation", "vision"],
+        "domains": ["iris", "medical", "language", "acquisition", "triage", "navigation", "vision", "table"],
         "trees": "xgboost is not installed: pip install 'nbsr[trees]'",
+        "tabm": "tabm is not installed: pip install 'nbsr[tabm]'",
         "environment": f"gymnasium is not installed: {navigation}",
         "episode": f"pillow is not installed: {navigation}",
         "picture": f"pillow is not installed: {vision}",

@@ -54,7 +54,10 @@ def test_a_folder_of_studies_here_is_listed_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("medical/quikstart", "there are medical/best, medical/paper, medical/quickstart, medical/search"),
+        (
+            "medical/quikstart",
+            "there are medical/best, medical/paper, medical/quickstart, medical/references, medical/search",
+        ),
         ("medcal/quickstart", "did you mean 'medical/quickstart'?"),
         ("something", "nbsr studies lists them"),
     ],

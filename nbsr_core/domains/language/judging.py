@@ -14,7 +14,7 @@ from nbsr_core.domains.language import grammar
 from nbsr_core.domains.language.counts import WordCounts
 from nbsr_core.domains.language.data import LanguageData, LanguageSplits
 from nbsr_core.domains.language.grammar import PAD
-from nbsr_core.evaluation.abstention import MAX_DOUBT, NEVER, threshold
+from nbsr_core.evaluation.abstention import NEVER, threshold
 from nbsr_core.evaluation.detectors import Seen, detectors_of, fit_detectors, look
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.evaluation.walk_tables import Row
@@ -38,7 +38,7 @@ def language_figures(data: LanguageData, known: set[str], learner: Learner, opti
         unknown.append("unk")
     found |= {_perplexity_of(name) for name in found if names.last_part(name) == "nll"}
     prompts = [KNOWN, *unknown]
-    doubts = ["", *(f"_{detector}" for detector in (*detectors_of(learner, options.detectors), COUNTS))]
+    doubts = ["", *(f"_{detector}" for detector in (*detectors_of(learner, options.all_detectors), COUNTS))]
     found |= {f"{name}/auroc{doubt}" for name in unknown for doubt in doubts}
     if options.max_vacuity != NEVER:
         found |= {f"{name}/abstained{doubt}" for name in prompts for doubt in doubts}
@@ -73,34 +73,26 @@ def add_abstentions(
 ) -> None:
     """How often a model would rather not go on from known and unknown prompts, and how well it tells them apart.
 
-    By its own doubt (`abstained`, `auroc`), which is vacuity or else `1 - confidence`, with the threshold of the
-    evaluation; and by every detector (`abstained_knn`, `auroc_knn`, ...), whose threshold follows from all tokens of
-    the validation sentences by the same rule. A table of word counts, `counts`, stands beside them: it knows no model,
-    so its figures are the same for every model.
+    By its own doubt (`abstained`, `auroc`), which is NBSR's vacuity, with the threshold of the evaluation, or else the
+    detector that `options.doubt` names; and by every detector (`abstained_knn`, `auroc_knn`, ...), whose threshold
+    follows from all tokens of the validation sentences by the same rule. A table of word counts, `counts`, stands
+    beside them: it knows no model, so its figures are the same for every model.
     """
-    doubts, limit = _own_doubts(evaluation, learner, splits.prompts)
-    _add_doubts(evaluation, "", doubts, limit)
     scores = _detector_scores(learner, splits, options)
     for detector, by_set in scores.items():
         limit = None if options.max_vacuity == NEVER else threshold(-by_set[VALID])
         doubts = {name: -by_set[name] for name in splits.prompts}
         _add_doubts(evaluation, f"_{detector}", doubts, limit)
+        if detector == options.doubt and not isinstance(learner, NbsrLearner):
+            _add_doubts(evaluation, "", doubts, limit)
+    if isinstance(learner, NbsrLearner):
+        doubts = {name: vacuity_after(learner, x) for name, x in splits.prompts.items()}
+        evaluation.metrics |= {f"{name}/vacuity": float(doubt.double().mean()) for name, doubt in doubts.items()}
+        _add_doubts(evaluation, "", doubts, evaluation.metrics.get(names.test("max_vacuity")))
 
 
 Doubts = dict[str, Float[Tensor, " N"]]
 """About the token after each prompt of a set."""
-
-
-def _own_doubts(
-    evaluation: Evaluation, learner: Learner, prompts: dict[str, Int[Tensor, "N T"]]
-) -> tuple[Doubts, float | None]:
-    """What the model itself goes by when it abstains, and above which doubt it does; None for never."""
-    if isinstance(learner, NbsrLearner):
-        doubts = {name: vacuity_after(learner, x) for name, x in prompts.items()}
-        evaluation.metrics |= {f"{name}/vacuity": float(doubt.double().mean()) for name, doubt in doubts.items()}
-        return doubts, evaluation.metrics.get(names.test("max_vacuity"))
-    doubts = {name: 1 - learner.probabilities(x).max(-1).values[last_rows(x)] for name, x in prompts.items()}
-    return doubts, evaluation.metrics.get(names.test(MAX_DOUBT))
 
 
 def _add_doubts(evaluation: Evaluation, suffix: str, doubts: Doubts, limit: float | None) -> None:
@@ -116,7 +108,7 @@ def _detector_scores(
 ) -> dict[str, dict[str, Float[Tensor, " rows"]]]:
     """By detector and set: for every token of the validation sentences, for the last one of each prompt."""
     counts = WordCounts(splits.train.x, splits.num_classes)
-    detectors = fit_detectors(learner, _in_part(splits), options.detectors)
+    detectors = fit_detectors(learner, _in_part(splits), options)
     scores: dict[str, dict[str, Tensor]] = {name: {} for name in (*detectors, COUNTS)}
     for name, x in {VALID: splits.valid.x, **splits.prompts}.items():
         rows = last_rows(x) if name in splits.prompts else torch.arange(int((x != PAD).sum()))

@@ -37,7 +37,8 @@ class NextWord(Service):
                 raise InputError(f"{TEXT} in row {row}: {error}") from None
         x = pad_sequence(prompts, batch_first=True, padding_value=float(PAD))
         if isinstance(self.learner, NbsrLearner):
-            every = Said.of_walk(self.learner.model.predict(x, eta=asked.eta, max_vacuity=asked.max_vacuity))
+            model = self.learner.model
+            every = Said.of_walk(model.predict(x, eta=asked.eta, max_vacuity=asked.max_vacuity), model.graph)
         else:
             every = Said.of_softmax(self.learner.probabilities(x))
         return every.rows(last_rows(x))

@@ -51,6 +51,10 @@ class CloningLearner(TorchLearner):
         )
         return self.episodes
 
+    def grows(self, config: TrainingConfig) -> bool:
+        """Not where episodes are gathered: rounds are spread over all epochs."""
+        return super().grows(config) and not self.dagger.rounds
+
     @property
     @abstractmethod
     def knows_vacuity(self) -> bool:

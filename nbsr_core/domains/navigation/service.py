@@ -23,6 +23,8 @@ class NextMove(Service):
     they were seen, which a policy with a memory needs; a row without such a number is the first frame of its own.
     """
 
+    by_row = False
+
     @property
     def inputs(self) -> tuple[Column, ...]:
         return (*super().inputs, Column(EPISODE, required=False))
@@ -52,7 +54,7 @@ class NextMove(Service):
         if isinstance(self.learner, ClonedNbsr):
             with evaluating(self.learner.model):
                 walked, state = self.learner.model.step(frames, state, eta=asked.eta, max_vacuity=asked.max_vacuity)
-            return Said.of_walk(walked), state
+            return Said.of_walk(walked, self.learner.model.walk.graph), state
         said, state = self.learner.step(frames, state)
         answer = Said.of_softmax(said.probs)
         if said.closeness is not None:

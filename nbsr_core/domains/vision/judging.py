@@ -11,8 +11,8 @@ from torch import Tensor
 
 from nbsr_core import metrics
 from nbsr_core.domains.vision.data import VisionSplits
-from nbsr_core.evaluation.abstention import MAX_DOUBT, NEVER
-from nbsr_core.evaluation.detectors import confidence, detectors_of, fit_detectors, look
+from nbsr_core.evaluation.abstention import NEVER, threshold
+from nbsr_core.evaluation.detectors import detectors_of, fit_detectors, look
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.evaluation.walk_tables import entropy_rows, separation_rows
 from nbsr_core.learning.learners import Learner, NbsrLearner
@@ -30,7 +30,7 @@ def vision_figures(unknown: Sequence[str], learner: Learner, options: Evaluation
     own = [PRECISION, ENTROPY] if walks else []
     if isinstance(learner, NbsrLearner) and learner.model.density is not None:
         own += [f"{score}_without_density" for score in own]
-    scores = [*detectors_of(learner, options.detectors), *own]
+    scores = [*detectors_of(learner, options.all_detectors), *own]
     found = {f"ood/{name}/{kind}_{score}" for name in unknown for kind in ("auroc", "fpr95") for score in scores}
     if walks:
         found |= names.named("exit90", ("eta", "exited", "accuracy", "accuracy_loss", "ece"))
@@ -72,16 +72,20 @@ def add_early_exit(evaluation: Evaluation, learner: NbsrLearner, splits: VisionS
 
 
 def add_unknown(evaluation: Evaluation, learner: Learner, splits: VisionSplits, options: EvaluationOptions) -> None:
-    """How well each detector, and a model's own doubt, tells each out-of-distribution set from the test pictures."""
+    """How well each detector, and a model's own doubt, tells each out-of-distribution set from the test pictures.
+
+    A model without a belief of its own doubts by the detector that `options.doubt` names, and abstains by it where it
+    is less sure than of 95% of the validation pictures, the rule by which NBSR's largest vacuity is chosen.
+    """
     sets = {TEST: splits.test.x, **splits.ood}
     seen = {name: look(learner, x) for name, x in sets.items()}
-    scores = {
-        detector: {name: score(said) for name, said in seen.items()}
-        for detector, score in fit_detectors(learner, splits, options.detectors).items()
-    }
+    detectors = fit_detectors(learner, splits, options)
+    scores = {detector: {name: score(said) for name, said in seen.items()} for detector, score in detectors.items()}
+    own: str = options.doubt
     if isinstance(learner, NbsrLearner):
         traces = {name: learner.trace(x) for name, x in sets.items()}
         scores |= _own_scores(traces)
+        own = PRECISION
         # The histograms of a report show these sets beside the test split too.
         evaluation.tables["entropy"] = entropy_rows(traces)
         evaluation.tables["separation"] = separation_rows(traces)
@@ -92,9 +96,10 @@ def add_unknown(evaluation: Evaluation, learner: Learner, splits: VisionSplits, 
                 alone = _own_scores({name: learner.trace(x) for name, x in sets.items()})
             scores |= {f"{score}_without_density": alone[score] for score in alone}
     else:
-        doubts = {name: 1 - confidence(said) for name, said in seen.items()}
-        limit = evaluation.metrics.get(names.test(MAX_DOUBT))
-    _add_separation(evaluation, scores, PRECISION if PRECISION in scores else "confidence")
+        doubts = {name: -score for name, score in scores[own].items()}
+        known = -detectors[own](look(learner, splits.valid.x))
+        limit = None if options.max_vacuity == NEVER else threshold(known)
+    _add_separation(evaluation, scores, own)
     if limit is not None:
         for name in splits.ood:
             evaluation.metrics[f"ood/{name}/abstained"] = float((doubts[name] > limit).double().mean())

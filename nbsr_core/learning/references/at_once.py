@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from time import perf_counter
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nbsr_core import metrics
@@ -30,12 +32,21 @@ def draws_of(splits: Splits, epochs: int, seed: int) -> list[Split]:
         return [train]
     draws = max(1, min(epochs, MOST_ROWS // max(len(train), 1)))
     seeds = (epoch_seed(seed, draw, "draws") for draw in range(draws))
-    return [Split(augment(train.x, torch.Generator().manual_seed(each)), train.y) for each in seeds]
+    return [replace(train, x=augment(train.x, torch.Generator().manual_seed(each))) for each in seeds]
 
 
 def joined(draws: Sequence[Split]) -> Split:
     """All draws as one table."""
-    return draws[0] if len(draws) == 1 else Split(torch.cat([d.x for d in draws]), torch.cat([d.y for d in draws]))
+    if len(draws) == 1:
+        return draws[0]
+    weights = [draw.weight for draw in draws if draw.weight is not None]
+    x, y = torch.cat([draw.x for draw in draws]), torch.cat([draw.y for draw in draws])
+    return Split(x, y, torch.cat(weights) if weights else None)
+
+
+def weights_of(rows: Split) -> NDArray[np.float64] | None:
+    """How much each row counts, as libraries of trees want to be told."""
+    return None if rows.weight is None else rows.weight.double().numpy()
 
 
 class FittedAtOnce(Learner):

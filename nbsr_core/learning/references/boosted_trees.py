@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nbsr_core._extras import extra, needs
-from nbsr_core.learning.references.at_once import FittedAtOnce
+from nbsr_core.learning.references.at_once import FittedAtOnce, weights_of
 from nbsr_core.learning.splits import Split
 
 
@@ -43,7 +43,7 @@ class BoostedTrees(FittedAtOnce):
             "nthread": torch.get_num_threads(),
             **self.parameters,
         }
-        tables = [xgboost.DMatrix(draw.x.numpy(), draw.y.numpy()) for draw in draws]
+        tables = [xgboost.DMatrix(draw.x.numpy(), draw.y.numpy(), weight=weights_of(draw)) for draw in draws]
         self.booster = xgboost.Booster(settings, tables)
         for number in range(self.rounds):
             self.booster.update(tables[number % len(tables)], number)

@@ -47,7 +47,27 @@ def mean_log_probabilities(logits: Float[Tensor, "B M K"]) -> Float[Tensor, "B K
     return torch.logsumexp(logits.log_softmax(-1), 1) - math.log(logits.shape[1])
 
 
-class Ensemble(Classifier):
+class ManyAnswers(Classifier):
+    """A network that gives the logits of several members; the mean of their probabilities is the answer."""
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return ("loss", "nll")
+
+    def members_nll(self, module: nn.Module, x: Tensor, y: Tensor) -> Float[Tensor, ""]:
+        """The cross-entropy of each member on its own, on average over members and samples."""
+        logits, labels = module(x), self.labels(y)
+        return F.cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(logits.shape[1]))
+
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
+        return self.by_chunks(lambda part: self.module(part).softmax(-1).mean(1), x)
+
+    def members_probabilities(self, x: Tensor) -> Float[Tensor, "N M K"]:
+        """What each member says."""
+        return self.by_chunks(lambda part: self.module(part).softmax(-1), x)
+
+
+class Ensemble(ManyAnswers):
     """Members that are trained with the sum of their cross-entropies; none of them knows of the others.
 
     Args:
@@ -57,23 +77,11 @@ class Ensemble(Classifier):
     def __init__(self, members: Iterable[tuple[nn.Module, nn.Module]]) -> None:
         backbones, heads = zip(*members, strict=True)
         super().__init__(flat_network(Backbones(backbones), Heads(heads)))
+        self.members = len(backbones)
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
-        logits, labels = module(x), self.labels(y)
-        members = logits.shape[1]
-        nll = F.cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(members))
-        return {"loss": members * nll, "nll": nll}
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        return ("loss", "nll")
-
-    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        return self.by_chunks(lambda part: self.module(part).softmax(-1).mean(1), x)
-
-    def members_probabilities(self, x: Tensor) -> Float[Tensor, "N M K"]:
-        """What each member says."""
-        return self.by_chunks(lambda part: self.module(part).softmax(-1), x)
+        nll = self.members_nll(module, x, y)
+        return {"loss": self.members * nll, "nll": nll}
 
     def inside(self, x: Tensor) -> Inside:
         """The features of all members side by side, and the logarithm of the mean probabilities."""

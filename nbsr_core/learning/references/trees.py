@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nbsr_core.learning.learners import TRACE_CHUNK
-from nbsr_core.learning.references.at_once import FittedAtOnce, joined, label_columns
+from nbsr_core.learning.references.at_once import FittedAtOnce, joined, label_columns, weights_of
 from nbsr_core.learning.references.forest import Forest, Tree
 from nbsr_core.learning.splits import Split
 
@@ -66,7 +66,8 @@ class Cart(SklearnTrees):
         rows = joined(draws)
         from sklearn.tree import DecisionTreeClassifier  # slow to import, and only those who fit need it
 
-        model = DecisionTreeClassifier(random_state=seed, **self.parameters).fit(rows.x.numpy(), rows.y.numpy())
+        model = DecisionTreeClassifier(random_state=seed, **self.parameters)
+        model.fit(rows.x.numpy(), rows.y.numpy(), weights_of(rows))
         tree = model.tree_
         shares = tree.value[:, 0] / tree.value[:, 0].sum(1, keepdims=True)
         leaf = tree.children_left == -1
@@ -91,7 +92,7 @@ class HistBoosting(SklearnTrees):
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         model = HistGradientBoostingClassifier(random_state=seed, early_stopping=False, **self.parameters)
-        model.fit(rows.x.numpy(), rows.y.numpy())
+        model.fit(rows.x.numpy(), rows.y.numpy(), weights_of(rows))
         # scikit-learn offers no public way to the nodes of these trees; a test compares our walk with its answers.
         nodes = [grown.nodes for one_round in model._predictors for grown in one_round]
         self.forest = Forest.of(

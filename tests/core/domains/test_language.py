@@ -284,9 +284,10 @@ def test_baselines_abstain_by_their_own_doubt_and_by_every_detector_like_nbsr(
 
 
 def test_where_nobody_shall_abstain_nobody_does(splits: LanguageSplits, trained: TokenNbsr) -> None:
-    options = EvaluationOptions(max_vacuity=1.0, audits=0, detectors=("confidence",))
+    options = EvaluationOptions(max_vacuity=1.0, audits=0, detectors=("confidence",), doubt="energy")
     for learner in (built("standard"), trained):
         found = LANGUAGE.evaluate(learner, splits, options).metrics
+        assert found["unk/auroc"] == pytest.approx(found["unk/auroc_energy"], abs=1e-3), "what it was told to doubt by"
         assert {name for name in found if name.split("/")[0] in PROMPTS} == announced(learner, options)
         assert "unk/auroc" in found
         assert not any("abstained" in name for name in found)

@@ -30,7 +30,7 @@ def splits() -> MedicalSplits:
 def trained(kind: str, options: object, splits: MedicalSplits) -> tuple[Learner, Evaluation]:
     domain = Medical()
     seed_everything(0)
-    learner = domain.models[kind].build(options, Signature(splits.class_names, splits.feature_names))
+    learner = domain.models[kind].build(options, Signature.of(splits))
     for _ in learner.train(splits, TrainingConfig(epochs=6, learning_rate=0.01), 0, Execution()):
         pass
     return learner, domain.evaluate(learner, splits, EvaluationOptions(prune=0.2))

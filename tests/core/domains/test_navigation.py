@@ -45,7 +45,7 @@ QUICK = TrainingConfig(epochs=8, batch_size=32, learning_rate=3e-3, optimizer="a
 
 def build(kind: str, options: object, splits: NavigationSplits) -> CloningLearner:
     torch.manual_seed(0)
-    signature = Signature(splits.class_names, splits.feature_names)
+    signature = Signature.of(splits)
     learner = NAVIGATION.models[kind].build(options, signature)
     assert isinstance(learner, CloningLearner)
     return learner
@@ -192,7 +192,7 @@ def test_a_served_baseline_halts_and_says_its_calibrated_confidence(
 ) -> None:
     learner, splits = baseline
     learner.use_temperatures((2.0,))
-    service = NAVIGATION.service(learner, Signature(splits.class_names, splits.feature_names))
+    service = NAVIGATION.service(learner, Signature.of(splits))
     met = splits.extra["alien_overlay"]
     numbers = torch.cat([met.x[:20].flatten(0, 1).flatten(1), torch.arange(20.0).repeat_interleave(4)[:, None]], 1)
     said = service.say(Questions(numbers, max_vacuity=0.5))

@@ -276,7 +276,7 @@ class TestSplits:
 def test_trained_and_judged() -> None:
     domain = find_domain("vision")
     splits = domain.load(VisionData(), 0)
-    signature = Signature(splits.class_names, splits.feature_names)
+    signature = Signature.of(splits)
     training = TrainingConfig(epochs=4, batch_size=64, learning_rate=3e-3)
     density = replace(NbsrOptions().density, enabled=True, normalise=True)
     objective = Objective(every_depth=1.0, concept=0.5)
@@ -292,6 +292,15 @@ def test_trained_and_judged() -> None:
         evaluation = domain.evaluate(learner, splits, EvaluationOptions(max_vacuity=0.9))
         figures[name] = evaluation.metrics
         assert evaluation.metrics["test/accuracy"] > 0.85
+        if name == "flat":
+            found = domain.evaluate(learner, splits, EvaluationOptions(doubt="mahalanobis", audits=0)).metrics
+            assert found["ood/patches/auroc"] == found["ood/patches/auroc_mahalanobis"] > 0.9
+            assert found["ood/patches/abstained"] > evaluation.metrics["ood/patches/abstained"], (
+                "by distance, not doubt"
+            )
+            assert found["test/error_answered"] == evaluation.metrics["test/error_answered"], (
+                "of the known it is not asked"
+            )
     shares: dict[object, float] = {}
     for row in evaluation.tables["entropy"]:
         shares[row["set"]] = shares.get(row["set"], 0.0) + float(row["share"] or 0)

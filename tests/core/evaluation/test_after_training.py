@@ -33,7 +33,7 @@ def splits() -> Splits:
 
 def trained(kind: str, splits: Splits) -> Learner:
     torch.manual_seed(0)
-    learner = Toy.models[kind].build(OPTIONS[kind], Signature(splits.class_names, splits.feature_names))
+    learner = Toy.models[kind].build(OPTIONS[kind], Signature.of(splits))
     list(learner.train(splits, TrainingConfig(epochs=8, learning_rate=0.02), 0, Execution()))
     return learner
 
@@ -69,7 +69,7 @@ def test_what_was_fitted_comes_back_from_the_figures_of_a_trial(kind: str, split
     learner = trained(kind, splits)
     state = deepcopy(learner.state())
     figures = Toy().judge(learner, splits, EvaluationOptions(audits=0)).metrics
-    again = Toy.models[kind].build(OPTIONS[kind], Signature(splits.class_names, splits.feature_names))
+    again = Toy.models[kind].build(OPTIONS[kind], Signature.of(splits))
     again.load_state(state)
     assert again.temperatures == ()
     assert torch.equal(again.probabilities(splits.test.x), learner.raw_probabilities(splits.test.x))

@@ -18,7 +18,7 @@ from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.learning.learners import Classifier, Inside, Learner, NbsrLearner
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.model.network import NBSR
-from nbsr_core.options.specs import DETECTORS, ExpertSpec, ObjectiveWeights
+from nbsr_core.options.specs import DETECTORS, DistanceSpec, EvaluationOptions, ExpertSpec, ObjectiveWeights
 
 K, D = 3, 6
 
@@ -63,7 +63,7 @@ def test_what_is_inside_a_model_makes_its_answer(learner: Learner, splits: Split
 def test_distance_detectors_see_what_lies_outside_the_data(learner: Learner, splits: Splits) -> None:
     """Known classes moved into a direction that the training data does not use: an answer shows little of it."""
     strange = splits.test.x + torch.tensor([0.0, 0.0, 4.0, 0.0, 0.0, 0.0])
-    detectors = fit_detectors(learner, splits, DETECTORS)
+    detectors = fit_detectors(learner, splits, EvaluationOptions())
     assert list(detectors) == list(DETECTORS) == detectors_of(learner, DETECTORS)
     found = {
         name: metrics.auroc(score(look(learner, splits.test.x)), score(look(learner, strange)))
@@ -74,16 +74,34 @@ def test_distance_detectors_see_what_lies_outside_the_data(learner: Learner, spl
 
 def test_the_energy_of_nbsr_is_the_logarithm_of_its_precision(splits: Splits) -> None:
     learner = routed()
-    energy = fit_detectors(learner, splits, ("energy",))["energy"]
+    energy = fit_detectors(learner, splits, EvaluationOptions(detectors=("energy",)))["energy"]
     precision = learner.trace(splits.test.x).precision[-1]
     torch.testing.assert_close(energy(look(learner, splits.test.x)), precision.log(), rtol=1e-5, atol=1e-5)
 
 
-def test_mahalanobis_is_the_density_factors_distance(splits: Splits) -> None:
-    learner = flat()
-    score = fit_detectors(learner, splits, ("mahalanobis",))["mahalanobis"]
-    density = DensityFactor(D, normalise=True).fit(splits.train.x, splits.train.y)
-    assert torch.equal(score(look(learner, splits.test.x)), -density.distance(splits.test.x).double())
+@pytest.mark.parametrize("measured", [DistanceSpec(), DistanceSpec(directions=2, normalise=False, power=0.5)])
+def test_mahalanobis_is_the_distance_of_a_density_factor_with_the_same_settings(
+    splits: Splits, measured: DistanceSpec
+) -> None:
+    """Outside of a flat network as inside of NBSR's belief, on the same features."""
+    options = EvaluationOptions(detectors=("mahalanobis",), mahalanobis=measured)
+    density = DensityFactor(D, directions=measured.directions, normalise=measured.normalise, power=measured.power)
+    inside = routed()
+    inside.model.density = density
+    inside.fit_density(splits)
+    said = -density.distance(splits.test.x).double()
+    for learner in (flat(), inside):
+        score = fit_detectors(learner, splits, options)["mahalanobis"]
+        assert torch.equal(score(look(learner, splits.test.x)), said)
+
+
+def test_the_detector_that_models_doubt_by_is_fitted_whether_or_not_it_was_asked_for() -> None:
+    assert EvaluationOptions(detectors=("knn",), doubt="vim").all_detectors == ("knn", "vim")
+    assert EvaluationOptions(doubt="vim").all_detectors == DETECTORS
+    with pytest.raises(InputError, match="power must lie in"):
+        DistanceSpec(power=0.0)
+    with pytest.raises(InputError, match="directions must be a whole number >= 1 or None, got 0"):
+        DistanceSpec(directions=0)
 
 
 def test_neighbours_are_those_of_a_plain_search() -> None:
@@ -109,7 +127,7 @@ def test_the_virtual_logit_falls_with_what_the_principal_space_leaves_out() -> N
 
 
 def test_a_model_without_features_has_its_confidence_alone(splits: Splits) -> None:
-    learner = XGBOOST.build(BoostedTreesOptions(n_estimators=2), Signature(splits.class_names, splits.feature_names))
+    learner = XGBOOST.build(BoostedTreesOptions(n_estimators=2), Signature.of(splits))
     assert detectors_of(learner, DETECTORS) == ["confidence"]
     with pytest.raises(InputError, match="BoostedTrees has no features"):
         learner.inside(splits.test.x)

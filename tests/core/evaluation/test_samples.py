@@ -95,7 +95,7 @@ def learned(kind: str) -> tuple[Evaluation, Learner, Splits]:
     splits = domain.load(ToyData(), 0)
     splits.extra["far"] = Split(2 * splits.test.x, splits.test.y)
     torch.manual_seed(0)
-    signature = Signature(splits.class_names, splits.feature_names)
+    signature = Signature.of(splits)
     learner = domain.models[kind].build(domain.models[kind].options(), signature)
     eta = float(learner.trace(splits.test.x).entropy[1].median()) if isinstance(learner, NbsrLearner) else None
     return evaluate_classification(learner, splits, EvaluationOptions(eta=eta)), learner, splits

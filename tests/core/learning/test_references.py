@@ -27,6 +27,7 @@ from nbsr_core.domains.references import (
     EvidentialOptions,
     HistBoostingOptions,
     SoftTreeOptions,
+    TabmOptions,
 )
 from nbsr_core.errors import InputError
 from nbsr_core.learning import TrainingConfig, seed_everything
@@ -40,6 +41,7 @@ from nbsr_core.learning.references.ensemble import Ensemble
 from nbsr_core.learning.references.evidential import EvidentialClassifier, expected_squares, misleading_evidence
 from nbsr_core.learning.references.flat import flat_network
 from nbsr_core.learning.references.soft_tree import SoftTree, SoftTreeClassifier, balance_penalty, log_paths
+from nbsr_core.learning.references.tabm import TabM
 from nbsr_core.learning.references.trees import Cart, HistBoosting
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.options.specs import EvaluationOptions
@@ -51,10 +53,11 @@ OPTIONS: dict[str, Any] = {
     "mc_dropout": DropoutOptions(hidden=(16, 16), passes=4),
     "soft_tree": SoftTreeOptions(hidden=(16,), depth=2),
     "early_exit": EarlyExitOptions(hidden=(24, 16)),
+    "tabm": TabmOptions(hidden=(16, 16), members=4),
     "cart": CartOptions(max_depth=6),
     "hist_boosting": HistBoostingOptions(max_iter=2),
 }
-NETWORKS = ["evidential", "ensemble", "mc_dropout", "soft_tree", "early_exit"]
+NETWORKS = ["evidential", "ensemble", "mc_dropout", "soft_tree", "early_exit", "tabm"]
 every_kind = pytest.mark.parametrize("kind", TABULAR_REFERENCES)
 
 
@@ -65,7 +68,7 @@ def splits() -> Splits:
 
 def built(kind: str, splits: Splits) -> Learner:
     seed_everything(0)
-    return Medical.models[kind].build(OPTIONS[kind], Signature(splits.class_names, splits.feature_names))
+    return Medical.models[kind].build(OPTIONS[kind], Signature.of(splits))
 
 
 def trained(kind: str, splits: Splits) -> Learner:
@@ -129,6 +132,8 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_was_not(kind: str, splits:
         (DropoutOptions, {"rate": 1.0}, r"rate must lie in \(0, 1\), got 1.0"),
         (DropoutOptions, {"passes": 0}, "passes must be a whole number >= 1, got 0"),
         (SoftTreeOptions, {"depth": 11}, "depth must lie in 1..10, got 11"),
+        (TabmOptions, {"members": 0}, "members must be a whole number >= 1, got 0"),
+        (TabmOptions, {"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
         (CartOptions, {"max_depth": 0}, "max_depth must be a whole number >= 1, got 0"),
         (HistBoostingOptions, {"learning_rate": 0.0}, r"learning_rate must lie in \(0, 1\], got 0.0"),
     ],
@@ -195,6 +200,39 @@ class TestEnsemble:
         list(alone.train(splits, TrainingConfig(epochs=2, learning_rate=0.01), 0, Execution()))
         said = learner.members_probabilities(splits.test.x)[:, 1]
         assert torch.allclose(said, alone.raw_probabilities(splits.test.x), atol=1e-5)
+
+
+class TestTabM:
+    def test_its_members_share_all_but_the_scalings_and_their_heads(self) -> None:
+        """Its paper's equation, written out: `s * (W (r * x)) + b` for each member, then a head of its own."""
+        torch.manual_seed(0)
+        learner, x = TabM(3, 2, (5, 4), members=6), torch.randn(7, 3)
+        state = learner.state()
+        parts = ("weight", "r", "s", "bias")
+        layers = [{part: state[f"backbone.{place}.{part}"] for part in parts} for place in (1, 4)]
+        assert [tuple(layer["weight"].shape) for layer in layers] == [(5, 3), (4, 5)]
+        assert set(layers[0]["r"].unique().tolist()) == {-1.0, 1.0}, "members begin with inputs of different signs"
+        assert bool((layers[1]["r"] == 1).all())
+        each = []
+        for member in range(6):
+            h = x
+            for layer in layers:
+                h = (((h * layer["r"][member]) @ layer["weight"].T) * layer["s"][member] + layer["bias"][member]).relu()
+            each.append((h @ state["head.weight"][member] + state["head.bias"][member]).softmax(-1))
+        assert torch.allclose(learner.members_probabilities(x), torch.stack(each, 1), atol=1e-6)
+        assert torch.allclose(learner.raw_probabilities(x), torch.stack(each).mean(0), atol=1e-6)
+
+    def test_it_learns_with_the_mean_of_its_members_losses_and_answers_no_worse_than_they_do(
+        self, splits: Splits
+    ) -> None:
+        learner = trained("tabm", splits)
+        assert isinstance(learner, TabM)
+        x, y = splits.test.x, splits.test.y
+        members = learner.members_probabilities(x).unbind(1)
+        average = sum(metrics.nll(member, y) for member in members) / len(members)
+        loss = learner.loss(learner.module.eval(), x, y, 0)["loss"]
+        assert loss.item() == pytest.approx(average, rel=1e-4)
+        assert metrics.nll(learner.raw_probabilities(x), y) <= average
 
 
 class TestDropout:
@@ -445,7 +483,7 @@ def test_other_domains_offer_them_too(domain: str, kind: str, data: dict[str, An
     seed_everything(0)
     backbone = {"backbone": BackboneOptions("small", size=8)} if domain == "vision" else {}
     chosen = found.models[kind].options(**options, **backbone)
-    learner = found.models[kind].build(chosen, Signature(splits.class_names, splits.feature_names))
+    learner = found.models[kind].build(chosen, Signature.of(splits))
     (record,) = learner.train(splits, TrainingConfig(epochs=1), 0, Execution())
     said = learner.answers(splits.test)
     assert said.raw.shape == (len(said.labels), splits.num_classes)

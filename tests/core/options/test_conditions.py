@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from nbsr_core.domains.acquisition.data import AcquisitionData
 from nbsr_core.domains.domain import SHIPPED, Signature, find_domain
+from nbsr_core.domains.table import TableData
 from nbsr_core.domains.tabular import DensityOptions, GraphOptions, NbsrOptions, build_nbsr
 from nbsr_core.evaluation.evaluation import EvaluationOptions
 from nbsr_core.graph.decision_graph import DecisionGraph
@@ -36,7 +39,7 @@ def learned(
 ) -> tuple[NbsrLearner, dict[str, Any]]:
     data = splits()
     torch.manual_seed(0)
-    learner = build_nbsr(options, Signature(data.class_names, data.feature_names), graph)
+    learner = build_nbsr(options, Signature.of(data), graph)
     list(learner.train(data, training, 0, Execution()))
     return learner, learner.state()
 
@@ -109,7 +112,7 @@ def test_what_a_walk_ignores_makes_no_difference(
 @pytest.mark.parametrize(("graph", "counts"), [(EVEN, False), (DEARER, True)])
 def test_costs_count_only_if_a_router_can_choose_the_cheaper_child(graph: DecisionGraph, counts: bool) -> None:
     data = splits()
-    learner = build_nbsr(SMALL, Signature(data.class_names, data.feature_names), graph)
+    learner = build_nbsr(SMALL, Signature.of(data), graph)
     expected_cost(learner.model.train()(data.train.x)).backward()
     slopes = [float(p.grad.abs().max()) for p in learner.model.parameters() if p.grad is not None]
     assert (max(slopes) > 1e-4) == counts, "what is left of a constant is rounding"
@@ -124,8 +127,15 @@ def test_an_option_counts_as_soon_as_its_condition_holds() -> None:
 
 def conditioned(options: type) -> list[str]:
     own = [f"{options.__name__}.{item.name}" for item in fields(options) if METADATA in item.metadata]
-    inner = [type(getattr(options(), item.name)) for item in fields(options)]
+    inner = [type(getattr(with_defaults(options), item.name)) for item in fields(options)]
     return own + [name for kind in inner if is_dataclass(kind) for name in conditioned(kind)]
+
+
+def with_defaults(options: type) -> Any:
+    """Options as they are where a study says no more than it must: of a table, its file, its target and a price."""
+    if options is AcquisitionData:
+        return AcquisitionData(Path("table.csv"), "class", other_cost=1.0)
+    return TableData(Path("table.csv"), "class") if options is TableData else options()
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -133,5 +143,5 @@ def test_conditions_of_shipped_options_can_be_asked(name: str) -> None:
     """A condition looks at the options beside it: one that names an option which is not there would raise."""
     domain = find_domain(name)
     for options in (domain.data, TrainingConfig, *(kind.options for kind in domain.models.values())):
-        keys = dict(without_effect(options()))
+        keys = dict(without_effect(with_defaults(options)))
         assert {key.rpartition(".")[2] for key in keys} <= {key.rpartition(".")[2] for key in conditioned(options)}
