@@ -40,17 +40,31 @@ class Page:
 
     Attributes:
         further: figures that it shows beside those that a domain shows first, `*` standing for any part of a name.
+        pairs: lines of which the first is asked to be at least level with the second, its fair counterpart.
     """
 
     parts: tuple[Part, ...]
     further: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
 
 
-EMBEDDED = ("data.source=embedded", "name=medical-best-embedded", "seeds=10")
+EMBEDDED = ("data.source=embedded", 'variants={"synthetic": {}}')
+WITHHOLDING = ("aurc", "augrc", "controlled_coverage", "controlled_error", "set_coverage", "set_size")
+ROUTING = ("exited", "smallest_mid_usage", "routing_agreement")
+UNKNOWN = ("ood/*/abstained", "ood/*/auroc_*", "ood/*/fpr95")
 PAGES: Mapping[str, Page] = {
     "medical": Page(
-        (Part("medical/best"), Part("medical/paper"), Part("medical/best", EMBEDDED)),
-        ("nll", "noise_draws/nll", "exited", "smallest_mid_usage", "routing_agreement", "mean_confidence"),
+        (Part("medical/best"), Part("medical/best", EMBEDDED), Part("medical/paper")),
+        (
+            "nll",
+            "noise_draws/nll",
+            *WITHHOLDING,
+            "exited",
+            "smallest_mid_usage",
+            "routing_agreement",
+            "mean_confidence",
+        ),
+        (("nbsr deep", "mlp"), ("nbsr_budget deep", "mlp")),
     ),
     "triage": Page(
         (Part("triage/best"), Part("triage/decoupled"), Part("triage/paper")),
@@ -58,12 +72,26 @@ PAGES: Mapping[str, Page] = {
     ),
     "language": Page(
         (Part("language/best"), Part("language/paper"), Part("language/real_text")),
-        ("routing_agreement", "smallest_mid_usage", "exited"),
+        ROUTING,
+        (("nbsr deep", "standard"), ("nbsr fast", "standard")),
     ),
-    "navigation": Page((Part("navigation/tables"),), ("lost", "collisions", "crashes")),
+    "navigation": Page(
+        (Part("navigation/tables"),),
+        ("lost", "collisions", "crashes"),
+        (("nbsr_mem deep", "cnn_gru"), ("nbsr deep", "cnn")),  # with memory, and without it
+    ),
     "vision": Page(
         (Part("vision/frozen"), Part("vision/openset")),
-        ("exit90/*", "leaf_agreement", "smallest_leaf_usage", "ood/*/auroc_*", "ood/*/fpr95"),
+        (
+            *WITHHOLDING,
+            "exit90/*",
+            "leaf_agreement",
+            "smallest_leaf_usage",
+            "ood/*/abstained",
+            "ood/*/auroc_*",
+            "ood/*/fpr95",
+        ),
+        (("nbsr deep", "flat"), ("nbsr fast", "flat")),
     ),
     "ablations": Page(
         tuple(Part(f"ablations/{name}") for name in ("evidence", "objective", "discussion", "calibration")),
@@ -85,7 +113,8 @@ def main(arguments: Sequence[str] | None = None, pages: Mapping[str, Page] = PAG
         parser.error(f"no page {', '.join(unknown)}; there are {', '.join(pages)}")
     failed = 0
     for name in asked.pages or pages:
-        found, missing = results_of(pages[name], Home.of(asked.home))
+        page = pages[name]
+        found, missing = results_of(page, Home.of(asked.home))
         if missing:
             failed = 1
             print(f"{name}: not written, since results are missing")
@@ -93,7 +122,7 @@ def main(arguments: Sequence[str] | None = None, pages: Mapping[str, Page] = PAG
         else:
             place = asked.out / f"{name}.md"
             made_by = f"python -m benchmarks.results {name}"
-            write_markdown(place, found, name, made_by=made_by, further=pages[name].further)
+            write_markdown(place, found, name, made_by=made_by, further=page.further, pairs=page.pairs)
             print(f"{name}: {place}")
     return failed
 

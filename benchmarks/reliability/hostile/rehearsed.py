@@ -11,7 +11,8 @@ REHEARSED: tuple[Hostile, ...] = (
     study(
         "a search over the depth of a graph that has its own",
         MEDICAL_SEARCH + "{graph.depth: {int: [1, 4]}}}\n",
-        "search.space.graph.depth: has no effect in any proposal: it counts only if shape is uniform, layered or chain",
+        "search.space.graph.depth: has no effect in any proposal: it counts only if shape is uniform, layered, chain "
+        "or learned",
     ),
     study(
         "a search over gamma where all nodes cost the same",

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from nbsr_core.evaluation import samples
+from nbsr_core.evaluation.abstention import MAX_DOUBT
 from nbsr_core.evaluation.samples import KeptAnswers
 from nbsr_core.metrics import LEAST_SEEDS, Interval, seed_interval
 from nbsr_core.metrics.names import FAST, last_part, parse, stored_name
@@ -46,6 +47,9 @@ CHANCE = 0.05
 # Options of `evaluation` by which a model is fitted, or its thresholds are chosen, after training.
 FITTED = ("calibrate", "max_vacuity")
 FITTED_FOR_EXITS = ("eta", "max_accuracy_loss", "max_nll_loss")
+# Of those who are answered, and by which threshold a line chooses them.
+OF_THE_ANSWERED = {"accuracy_answered", "error_answered"}
+WITHHELD_BY = {"max_vacuity": "vacuity", MAX_DOUBT: "confidence"}
 
 Verdict = Literal["better", "worse", "undecided", "equal", "not tested", "not judged"]
 
@@ -255,7 +259,7 @@ def _over_seeds(asked: Asked) -> Difference | None:
         return None
     gaps = [mine[seed] - theirs[seed] for seed in seeds]
     p = _paired_t([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds], gaps)
-    unlike = _unlike(asked.line, asked.other)
+    unlike = _unlike(asked.line, asked.other, asked.figure)
     return Difference(
         asked.line.name, asked.other.name, asked.figure, len(seeds), seed_interval(gaps), p, unlike=unlike
     )
@@ -272,12 +276,21 @@ def _paired_t(mine: Sequence[float], theirs: Sequence[float], gaps: Sequence[flo
     return float(ttest_rel(mine, theirs).pvalue)
 
 
-def _unlike(line: Line, other: Line) -> str | None:
+def _unlike(line: Line, other: Line, figure: str) -> str | None:
     """What was fitted or chosen in another way for the two after training; None if nothing was."""
+    if last_part(figure) in OF_THE_ANSWERED:
+        rules = [_withheld_by(one) for one in (line, other)]
+        if len(set(rules)) > 1:
+            return f"answers are withheld by {rules[0]} and by {rules[1]}"
     names = FITTED + (FITTED_FOR_EXITS if FAST in (line.config, other.config) else ())
     mine, theirs = (one.group.first[0].evaluation for one in (line, other))
     differing = [name for name in names if mine.get(name) != theirs.get(name)]
     return "; ".join(f"evaluation.{name} is {mine.get(name)!r} and {theirs.get(name)!r}" for name in differing) or None
+
+
+def _withheld_by(line: Line) -> str:
+    """By what a line chooses whom it does not answer."""
+    return next((words for name, words in WITHHELD_BY.items() if line.by_seed(name)), "a rule of its own")
 
 
 def _over_samples(asked: Sequence[Asked], gaps: Sequence[Difference]) -> list[Resampled | None]:

@@ -93,6 +93,24 @@ class EdgeRow(TypedDict):
     share: float
 
 
+class OrderRow(TypedDict):
+    """How often a panel is bought at a step."""
+
+    step: int
+    panel: str
+    share: float
+
+
+class StopRow(TypedDict):
+    """What is spent on the cases of a class, and how often the answer is right."""
+
+    name: str
+    cases: int
+    mean_cost: float
+    stopped_early: float
+    accuracy: float
+
+
 class PosteriorRow(TypedDict):
     """One test input: the true posterior, and what was said of it."""
 
@@ -124,6 +142,8 @@ TABLES: dict[str, type] = {
     "separation": SeparationRow,
     "usage": UsageRow,
     "edges": EdgeRow,
+    "orders": OrderRow,
+    "stops": StopRow,
     "posterior": PosteriorRow,
     samples.TABLE: SampleRow,
 }

@@ -7,14 +7,14 @@ introduction, which stands at the top of the page as it is. So a page can be mad
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
 from math import nan
 from pathlib import Path
 
 from nbsr_core.files import MEGABYTE, read_text
 from nbsr_core.metrics import Interval
-from nbsr_platform.report import decomposition, depths, pareto, tables
+from nbsr_platform.report import decomposition, depths, level, pareto, tables
 from nbsr_platform.report.html_page import put
 from nbsr_platform.report.reproduce import made_in, what_was_run
 from nbsr_platform.report.study_results import StudyResults
@@ -29,12 +29,18 @@ NOT_VERSIONS = ("commit", "date", "threads", "workers", "on", "device", "machine
 
 
 def write_markdown(
-    path: Path, all_results: Sequence[StudyResults], title: str, *, made_by: str, further: Sequence[str] = ()
+    path: Path,
+    all_results: Sequence[StudyResults],
+    title: str,
+    *,
+    made_by: str,
+    further: Sequence[str] = (),
+    pairs: Collection[level.Pair] = (),
 ) -> Path:
     """Write the page as one file, below the introduction that stands in `_intro` beside it, if there is one."""
     introduction = path.parent / INTRODUCTIONS / path.name
     text = read_text(introduction, LONGEST_INTRODUCTION) if introduction.is_file() else None
-    return put(path, markdown(all_results, title, made_by=made_by, introduction=text, further=further))
+    return put(path, markdown(all_results, title, made_by=made_by, introduction=text, further=further, pairs=pairs))
 
 
 def markdown(
@@ -44,6 +50,7 @@ def markdown(
     made_by: str,
     introduction: str | None = None,
     further: Sequence[str] = (),
+    pairs: Collection[level.Pair] = (),
 ) -> str:
     """The whole page.
 
@@ -53,12 +60,13 @@ def markdown(
         made_by: the command that makes it.
         introduction: what a person wrote.
         further: figures to show beside those that a domain shows first, `*` standing for any part of a name.
+        pairs: lines of which the first is asked to be at least level with the second, in studies that have both.
     """
     parts = [f"# {plain(title)}" if introduction is None else introduction.strip(), _stamp(all_results, made_by)]
     for study_results in all_results:
         if len(all_results) > 1 or study_results.study.name != title or introduction is not None:
             parts.append(f"## {plain(study_results.study.name)}")
-        parts += _study(study_results, further)
+        parts += _study(study_results, further, pairs)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -73,7 +81,7 @@ def _stamp(all_results: Sequence[StudyResults], made_by: str) -> str:
     )
 
 
-def _study(study_results: StudyResults, further: Sequence[str]) -> Iterator[str]:
+def _study(study_results: StudyResults, further: Sequence[str], pairs: Collection[level.Pair]) -> Iterator[str]:
     """The parts of one study, in the order in which a person asks."""
     if study_results.study.question:
         yield f"**Question.** {plain(study_results.study.question)}"
@@ -91,6 +99,7 @@ def _study(study_results: StudyResults, further: Sequence[str]) -> Iterator[str]
         more = [name for name in shown_figures(further, study_results.rows) if name not in study_results.headline]
         yield further_figures(study_results.rows, more) if more else ""
         yield items(map(plain, study_results.legend))
+        yield from _demands(study_results, pairs)
         yield from _comparisons(study_results)
         yield from _depths(study_results)
         yield from _decomposition(study_results)
@@ -129,6 +138,13 @@ def _figure(rows: Sequence[ComparisonRow], row: ComparisonRow, name: str) -> str
     if name not in row.paper:
         return ours
     return f"{ours}<br>paper {plain(short(Interval(row.paper[name], nan, nan), name))}"
+
+
+def _demands(study_results: StudyResults, pairs: Collection[level.Pair]) -> Iterator[str]:
+    found = level.demands(study_results, pairs)
+    if found:
+        yield "At least level? Differences over common seeds, with 95% intervals, against what was asked for:"
+        yield table(level.COLUMNS, [map(plain, demand.cells()) for demand in found])
 
 
 def _comparisons(study_results: StudyResults) -> Iterator[str]:

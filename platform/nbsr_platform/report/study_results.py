@@ -90,7 +90,7 @@ class StudyResults:
         Where the study names a reference: every other model, to the end of its walk, against that. Otherwise every NBSR
         line against every baseline.
         """
-        figures = [name for name in _with_nll(self.headline, self.rows) if higher_is_better(name) is not None]
+        figures = [name for name in _with_beside(self.headline, self.rows) if higher_is_better(name) is not None]
         reference = self.study.reference
         if reference is None:
             mine, others = ([line for line in self.lines if line.family == family] for family in ("nbsr", "baseline"))
@@ -142,8 +142,15 @@ class StudyResults:
         return notes
 
 
-def _with_nll(figures: Sequence[str], rows: Sequence[summary.ComparisonRow]) -> list[str]:
-    """Figures, and beside each accuracy the NLL of the same set: answers may be as often right and yet less worth."""
+# What is compared beside a figure, of the same set.
+BESIDE = {
+    "accuracy": "nll",  # answers may be as often right and yet less worth
+    "error_answered": "augrc",  # which answers to withhold, by confidence for every model and for any share of them
+}
+
+
+def _with_beside(figures: Sequence[str], rows: Sequence[summary.ComparisonRow]) -> list[str]:
+    """Figures, and beside some of them what should be read with them."""
     known = {name for row in rows for name in row.metrics}
-    beside = (name.removesuffix("accuracy") + "nll" for name in figures if last_part(name) == "accuracy")
+    beside = (name.removesuffix(last_part(name)) + BESIDE.get(last_part(name), "") for name in figures)
     return list(dict.fromkeys([*figures, *(name for name in beside if name in known)]))

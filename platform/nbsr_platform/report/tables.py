@@ -50,13 +50,19 @@ def _figures(study_results: StudyResults, names: Sequence[str]) -> str:
         cells = []
         for name in names:
             mark = " class=best" if row.name in winners[name] else ""
-            cells.append(f"<td{mark}>{escape(short(row.metrics.get(name), name))}{_published(row, name)}")
+            cells.append(f"<td{mark}>{_mean(row, name)}{_published(row, name)}")
         kind = " class=nbsr" if row.family == "nbsr" else ""
         body.append(f"<tr{kind}><th scope=row>{escape(row.name)}<td>{row.n}{''.join(cells)}")
     return (
         f"<div class=wide><table><thead><tr><th>model<th>seeds{''.join(heads)}</thead>"
         f"<tbody>{''.join(body)}</tbody></table></div>"
     )
+
+
+def _mean(row: ComparisonRow, name: str) -> str:
+    """A mean, and its interval below it: side by side, a dozen figures are wider than a screen."""
+    mean, _, interval = short(row.metrics.get(name), name).partition(" ")
+    return escape(mean) + (f"<small>{escape(interval)}</small>" if interval else "")
 
 
 def _published(row: ComparisonRow, name: str) -> str:

@@ -138,9 +138,10 @@ def _answer_of_search(study_results: StudyResults) -> list[str]:
     states = [proposal.state for proposal in study_results.proposals]
     counts = ", ".join(f"{states.count(state)} {state.lower()}" for state in dict.fromkeys(states))
     goals = ", ".join(f"{direction} {name}" for name, direction in search.objectives.items())
+    complete = [proposal for proposal in study_results.proposals if proposal.state == "COMPLETE"]
+    done = [proposal for proposal in complete if proposal.feasible]
     best = []
     for index, (name, direction) in enumerate(search.objectives.items()):
-        done = [proposal for proposal in study_results.proposals if proposal.state == "COMPLETE"]
         pick = max if direction == "maximize" else min
         if done:
             top = pick(done, key=lambda proposal: proposal.values[index])
@@ -151,8 +152,10 @@ def _answer_of_search(study_results: StudyResults) -> list[str]:
             best.append(f"{name} {top.values[index]:.4g} (#{top.number} with {chosen or 'no parameters'})")
     source = f"{study_results.source}{', synthetic data' if study_results.synthetic else ''}"
     unbeaten = len(study_results.pareto)
+    bounds = " and ".join(f"{name} {bound}" for name, bound in search.constraints.items())
+    within = f", with {bounds} ({len(complete) - len(done)} of {len(complete)} go beyond)" if bounds else ""
     return [
-        f"Searched: {search.model}, {len(states)} proposals ({counts}) to {goals} on {source}.",
+        f"Searched: {search.model}, {len(states)} proposals ({counts}) to {goals}{within} on {source}.",
         f"{unbeaten} of them are beaten by no other in every objective. Best: {'; '.join(best) or 'none'}.",
         _repeated(study_results, search.objectives),
     ]

@@ -33,7 +33,7 @@ def learned(kind: str) -> tuple[Learner, Splits]:
     splits = domain.load(ToyData(), 0)
     torch.manual_seed(0)
     options = domain.models[kind].options()
-    return domain.models[kind].build(options, Signature(splits.class_names, splits.feature_names)), splits
+    return domain.models[kind].build(options, Signature.of(splits)), splits
 
 
 def test_coverage_and_error_are_those_of_the_threshold_chosen_on_validation() -> None:

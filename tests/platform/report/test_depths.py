@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -54,6 +55,24 @@ def test_so_few_seeds_decide_nothing() -> None:
     (found,) = deeper(walks([60], [21]))
     assert "1 seed: too few for a test" in found.text
     assert "decided" not in found.text
+
+
+def test_with_more_than_two_depths_every_step_is_said() -> None:
+    study = walks([60, 64, 61, 66], [21, 25, 20, 23])
+    for (_, result), wrong in zip(study.finished, [40, 43, 41, 45], strict=True):
+        result.metrics["depth3/nll"] = result.metrics["depth2/nll"]
+        judged(result, flags(wrong), "depth2")
+    (found,) = deeper(study)
+    by_depth = [[result.metrics[f"depth{n}/nll"] for _, result in study.finished] for n in (1, 2, 3)]
+    for step, (before, after) in zip(found.steps, pairwise(by_depth), strict=True):
+        bounds = stats.ttest_rel(after, before).confidence_interval(0.95)
+        assert (step.interval.low, step.interval.high) == pytest.approx(bounds)
+    assert f"from depth 1 to 2 {found.steps[0].text}, 2 to 3 {found.steps[1].text}" in found.text
+
+
+def test_of_a_handful_of_samples_that_go_on_nothing_is_said() -> None:
+    (found,) = deeper(walks([60, 64, 61], [21, 25, 20], exits=195))
+    assert "2.50% of the samples go deeper, too uneven a part to tell whether they are harder" in found.text
 
 
 def test_where_all_walks_end_alike_nothing_is_said_of_who_goes_on() -> None:

@@ -250,6 +250,23 @@ def test_prices_are_shown_without_a_verdict() -> None:
     assert "corrected for 2 comparisons" in page([study], "t")
 
 
+def test_errors_of_the_answered_are_judged_between_those_who_withhold_by_the_same_rule() -> None:
+    """Vacuity and confidence withhold other answers; which are worth withholding is asked by confidence of all."""
+    study = results({"nbsr": [flags(20 + s) for s in SEEDS], "mlp": [flags(60 + 2 * s) for s in SEEDS]})
+    for trial, result in study.finished:
+        nbsr = trial.label == "nbsr"
+        worse = trial.seed / 1000 + (0.05 if nbsr else 0)
+        result.metrics |= {"test/error_answered": 0.1 + worse, "test/augrc": 0.02 + worse}
+        result.metrics |= {"test/max_vacuity" if nbsr else "test/max_doubt": 0.5}
+    gap = only(study, "error_answered")
+    assert (gap.verdict, gap.corrected) == ("not judged", None)
+    assert gap.reason == "not treated alike: answers are withheld by vacuity and by confidence"
+    assert only(study, "augrc").verdict == "worse"
+    for _, result in study.finished:
+        result.metrics["test/max_doubt"] = result.metrics.pop("test/max_vacuity", 0.5)
+    assert only(replace(study), "error_answered").verdict == "worse"
+
+
 class TestTreatedAlike:
     def two(self, **changed: object) -> tuple[StudyResults, StudyResults]:
         """The same models twice, the second judged with other options."""

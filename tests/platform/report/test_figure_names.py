@@ -29,6 +29,7 @@ AT_TIMES = (
     "test/leaf_agreement",
     "*/mean_depth",
 )
+FEW_ROWS = {"source": "cube", "train_rows": 60, "valid_rows": 40, "test_rows": 40}
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("iris", "nbsr", {}, {}),
     ("iris", "mlp", {}, {}),
@@ -38,6 +39,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("medical", "soft_tree", PATIENTS, {}),
     ("triage", "ar_nbsr", PATIENTS, {}),
     ("triage", "greedy", PATIENTS, {"policy_after": 0}),
+    ("acquisition", "gdfs", {**FEW_ROWS, "budgets": [2.0, 3.0]}, {"policy_after": 0}),
     ("language", "nbsr", {"train": 100, "test": 20}, {}),
     ("language", "moe", {"train": 100, "test": 20}, {}),
     ("navigation", "nbsr", {"train": 20, "valid": 20, "test": 20}, {}),
@@ -70,7 +72,7 @@ def test_declared_figures_are_those_of_a_trial(
     judged = EvaluationOptions(max_vacuity=max_vacuity, audits=0)
     preview, splits = found.preview(which), found.load(which, 0)
     assert preview.sets == tuple(splits.extra)
-    assert preview.signature == Signature(splits.class_names, splits.feature_names)
+    assert preview.signature == Signature.of(splits)
     torch.manual_seed(0)
     learner = found.models[kind].build(from_plain(found.models[kind].options, options), preview.signature)
     declared, of_epochs = found.figures(which, preview.sets, learner, judged), learner.epoch_figures

@@ -141,7 +141,7 @@ def test_so_few_seeds_give_no_interval_and_the_page_says_so() -> None:
     assert "too few for an interval" not in three
     deep = next(row for row in made_up_results({"nbsr": [0.7, 0.9, 0.99], "mlp": [0.9]}).rows if row.config == "deep")
     bounds = deep.metrics["accuracy"]
-    assert f"86.3% ({100 * bounds.low:.1f}–{100 * bounds.high:.1f})" in three
+    assert f"86.3%<small>({100 * bounds.low:.1f}–{100 * bounds.high:.1f})</small>" in three
     assert 0 < bounds.low < bounds.high < 1
 
 
