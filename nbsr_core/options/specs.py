@@ -33,6 +33,9 @@ Estimator = Literal["sparse", "counterfactual"]
 DetectorName = Literal["confidence", "energy", "mahalanobis", "knn", "vim"]
 DETECTORS: tuple[DetectorName, ...] = get_args(DetectorName)
 EvidenceKind = Literal["absolute", "relative"]
+StopRule = Literal["dirichlet", "categorical"]
+Sight = Literal["panel", "bought", "shared"]
+Growth = Literal["absolute", "consistent"]
 
 SMALLEST_TEMPERATURE = 1e-6  # colder, and the softmax of logits / tau has no gradient that float32 can hold
 
@@ -191,6 +194,27 @@ def check_max_vacuity(max_vacuity: float | None) -> float | None:
 
 
 @dataclass(frozen=True)
+class DistanceSpec:
+    """How a sample's distance from the training features is measured (`nbsr_core.belief.density`).
+
+    Attributes:
+        directions: principal directions with a variance of their own; None for all.
+        normalise: project features to the unit sphere first.
+        power: each feature h becomes `sign(h) abs(h)^power` first.
+    """
+
+    directions: int | None = None
+    normalise: bool = True
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.directions is not None and self.directions < 1:
+            raise InputError(f"directions must be a whole number >= 1 or None, got {self.directions}")
+        if not 0 < self.power <= 1:
+            raise InputError(f"power must lie in (0, 1], got {self.power}")
+
+
+@dataclass(frozen=True)
 class EvaluationOptions:
     """What to look at after training.
 
@@ -207,6 +231,10 @@ class EvaluationOptions:
             walk; figures before calibration stand beside those after it (`ece_raw`).
         detectors: of the unknown, judged where there are unknown samples, the same for every model with features: the
             largest probability (`confidence`), `energy`, `mahalanobis`, `knn`, `vim`.
+        mahalanobis: how that detector measures. With the settings of an NBSR model's `density` it is the very factor
+            that is inside that belief, outside of every other model.
+        doubt: the detector by which a model without a belief of its own tells unknown samples from known ones, beside
+            NBSR, which goes by its precision alpha_0.
         set_level: how often conformal sets of classes shall hold the true one.
         max_error: the largest error among the answered that a model guarantees by withholding others, as a share ...
         max_error_chance: ... and the chance, over the draw of the validation samples, that it does not hold.
@@ -229,6 +257,11 @@ class EvaluationOptions:
     audits: int = 20
     calibrate: bool = True
     detectors: tuple[DetectorName, ...] = DETECTORS
+    mahalanobis: DistanceSpec = field(
+        default_factory=DistanceSpec,
+        metadata=counts_when("detectors or doubt name it", lambda judged: "mahalanobis" in judged.all_detectors),
+    )
+    doubt: DetectorName = "confidence"
     set_level: float = 0.9
     max_error: float = 0.05
     max_error_chance: float = 0.1
@@ -240,6 +273,7 @@ class EvaluationOptions:
                 raise InputError(f"{name} must lie between 0 and 1, got {getattr(self, name)!r}")
         for name in self.detectors:
             check_choice("detectors", name, DetectorName)
+        check_choice("doubt", self.doubt, DetectorName)
         if not 0 <= self.max_accuracy_loss < 1:
             raise InputError(f"max_accuracy_loss must lie in [0, 1), got {self.max_accuracy_loss!r}")
         if self.max_nll_loss is not None and not 0 <= self.max_nll_loss < math.inf:
@@ -249,3 +283,8 @@ class EvaluationOptions:
             raise InputError(f"audits must be at least 0, got {self.audits!r}")
         if self.prune is not None and not 0 <= self.prune <= 1:
             raise InputError(f"prune must be a share between 0 and 1 or None, got {self.prune!r}")
+
+    @property
+    def all_detectors(self) -> tuple[DetectorName, ...]:
+        """Those that were asked for, and the one that models without a belief doubt by."""
+        return self.detectors if self.doubt in self.detectors else (*self.detectors, self.doubt)

@@ -28,7 +28,7 @@ def test_every_shipped_kind_of_data_and_model_is_there() -> None:
     for line in (
         "| `epochs` | a whole number | `40` | passes over the training split |",
         "#### medical: `xgboost`",
-        "#### triage: `planner`, `greedy`, `cheap_first`, `random`, `oracle_peeking`",
+        "#### triage: `planner`, `greedy`, `gdfs`, `dime`, `fixed_order`, `cheap_first`, `random`, `oracle_peeking`",
         "| `root` | text or null | `null` |",
         "| `graph` | [graph](#graph-options) | its defaults |",
         "| `router` | [router](#router-options) | `{hidden: [32]}` |",
