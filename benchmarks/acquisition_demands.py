@@ -1,91 +1,102 @@
-"""What was demanded of the planner on CUBE-NM, CUBE and CUBE with prices, beside what stored results say.
+"""What was demanded of the planner, beside what stored results say: the overview of two pages of results.
 
-    python -m benchmarks.acquisition_demands [--home .nbsr]
-
-Nothing is run. A demand is met where the mean over seeds reaches it; a difference of two models is paired over seeds,
-with a 95% interval, and counts as one only where that leaves out 0.
+A demand on a mean is met where the mean over seeds reaches it. A difference of two models is paired over seeds, with a
+95% interval: "above" is met where all of it is above 0, "not below" unless all of it is below 0.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nbsr_platform.report.differences import Asked, Line, compared
-from nbsr_platform.report.find import of_study
+from nbsr_platform.report.markdown_page import plain, table
 from nbsr_platform.report.study_results import StudyResults
-from nbsr_platform.study.study import load
-from nbsr_platform.trials.home import Home
 
 from nbsr_core.metrics import seed_interval
 from nbsr_core.metrics.names import CEILING
 
-STUDIES = ("acquisition/cube_nm", "acquisition/cube", "acquisition/cube_prices")
 AT_LEAST = {3: 0.57, 5: 0.88, 7: 0.94}
-"""Accuracy at each budget on CUBE-NM with deviation 0.1."""
+"""Accuracy at each budget on CUBE-NM with deviation 0.1; up to the last of them the planner is to be above greedy."""
 SHARE_OF_EXACT = 0.9
 PLANNER, GREEDY = "planner", "greedy"
+NO_POLICY = "oracle_peeking"
+HEADS = ("study", "at most spent", "figure", "demanded of the planner", "measured", "demand")
 
 
-def accuracy(budget: float) -> str:
-    return f"budget/{budget:g}/accuracy"
+def of_budgets(all_results: Sequence[StudyResults]) -> str:
+    """The demands on all studies with hard budgets."""
+    return _overview(row for results in all_results for row in _at_budgets(results))
 
 
-def rows(results: StudyResults) -> Iterator[list[str]]:
-    """The demands on one study."""
-    name, lines = results.study.name, {line.group.name: line for line in results.lines if line.config != "fast"}
-    budgets = [float(budget) for budget in results.study.data.budgets]
-    planner = lines[PLANNER]
-    for budget in budgets:
-        found = seed_interval(list(planner.by_seed(accuracy(budget)).values()))
-        said = f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
+def against_greedy(all_results: Sequence[StudyResults]) -> str:
+    """In studies where money is spent on average: as good as greedy at every mean cost, and in the area under them."""
+    return _overview(row for results in all_results for row in _at_spendings(results))
+
+
+def _overview(rows: Iterator[list[str]]) -> str:
+    """Below a heading of its own, like a study."""
+    return f"## What was demanded\n\n{table(HEADS, [map(plain, row) for row in rows])}"
+
+
+def _at_budgets(results: StudyResults) -> Iterator[list[str]]:
+    name, lines = results.study.name, _lines(results)
+    planner, cubes_nm = lines[PLANNER], "-nm-" in name
+    for budget in (float(budget) for budget in results.study.data.budgets):
+        where = [name, f"{budget:g}"]
+        accuracy = f"budget/{budget:g}/accuracy"
         if name.endswith("-sharp") and budget in AT_LEAST:
-            yield judged(
-                name, budget, f"at least {AT_LEAST[int(budget)]:.2f}", said, found.estimate - AT_LEAST[int(budget)]
-            )
+            yield _reached([*where, "accuracy"], planner, accuracy, AT_LEAST[int(budget)], "")
         if name.endswith("-noisy"):
-            exact = ceiling(results, budget)
-            least = SHARE_OF_EXACT * exact
-            yield judged(name, budget, f"at least {least:.3f} (90% of {exact:.3f})", said, found.estimate - least)
-        if "-nm-" in name:
-            others = [GREEDY] if budget <= max(AT_LEAST) else []
-            wanted = "above learned greedy"
-        else:
-            others = [max((other for other in lines if other != PLANNER), key=lambda other: mean(lines[other], budget))]
-            wanted = f"not below the best other, {others[0]}"
-        for other in others:
-            (gap,) = compared([Asked(planner, lines[other], accuracy(budget))])
-            assert gap is not None
-            low, high = gap.interval.low, gap.interval.high
-            met = low > 0 if other == GREEDY and "-nm-" in name else high >= 0
-            said = f"{gap.interval.estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
-            yield [name, f"{budget:g}", wanted, said, "met" if met else "missed"]
+            exact = _ceiling(results, accuracy)
+            said = f" (90% of {exact:.3f}, exact with the context first)"
+            yield _reached([*where, "accuracy"], planner, accuracy, SHARE_OF_EXACT * exact, said)
+        if cubes_nm and budget <= max(AT_LEAST):
+            yield _compared([*where, "accuracy"], planner, lines[GREEDY], accuracy, above=True)
+        if not cubes_nm:
+            for figure in (accuracy, f"budget/{budget:g}/auroc"):
+                others = [line for label, line in lines.items() if label not in (PLANNER, NO_POLICY)]
+                if planner.by_seed(figure):
+                    best = max(others, key=lambda line: _mean(line, figure))
+                    yield _compared([*where, figure.rpartition("/")[2]], planner, best, figure, above=False)
 
 
-def mean(line: Line, budget: float) -> float:
-    found = line.by_seed(accuracy(budget))
+def _at_spendings(results: StudyResults) -> Iterator[list[str]]:
+    lines = _lines(results)
+    if PLANNER in lines:
+        figures = [name for name in results.rows[0].metrics if name.startswith("noise_draws/spending/")]
+        for figure in (*figures, "noise_draws/area"):
+            spent = figure.split("/")[2] if figure in figures else "any amount"
+            where = [results.study.name, f"{spent} on average", figure.rpartition("/")[2]]
+            yield _compared(where, lines[PLANNER], lines[GREEDY], figure, above=False)
+
+
+def _lines(results: StudyResults) -> dict[str, Line]:
+    """Each model with all that it may buy."""
+    return {line.group.name: line for line in results.lines if line.config != "fast"}
+
+
+def _reached(where: list[str], line: Line, figure: str, least: float, why: str) -> list[str]:
+    found = seed_interval(list(line.by_seed(figure).values()))
+    missed = least - found.estimate
+    said = f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    return [*where, f"at least {least:.3f}{why}", said, "met" if missed <= 0 else f"missed by {missed:.3f}"]
+
+
+def _compared(where: list[str], line: Line, other: Line, figure: str, *, above: bool) -> list[str]:
+    (gap,) = compared([Asked(line, other, figure)])
+    assert gap is not None
+    low, high = gap.interval.low, gap.interval.high
+    wanted = f"above learned {other.group.name}" if above else f"not below the best other, {other.group.name}"
+    said = f"{gap.interval.estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return [*where, wanted, said, "met" if (low > 0 if above else high >= 0) else "missed"]
+
+
+def _mean(line: Line, figure: str) -> float:
+    found = line.by_seed(figure)
     return sum(found.values()) / len(found)
 
 
-def ceiling(results: StudyResults, budget: float) -> float:
+def _ceiling(results: StudyResults, figure: str) -> float:
     """What exact posteriors reach with the context first, mean over seeds."""
-    found = {trial.seed: result.metrics[f"{CEILING}/{accuracy(budget)}"] for trial, result in results.finished}
+    found = {trial.seed: result.metrics[f"{CEILING}/{figure}"] for trial, result in results.finished}
     return sum(found.values()) / len(found)
-
-
-def judged(name: str, budget: float, wanted: str, said: str, above: float) -> list[str]:
-    return [name, f"{budget:g}", wanted, said, "met" if above >= 0 else f"missed by {-above:.3f}"]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--home", help="folder with the results; $NBSR_HOME or .nbsr by default")
-    home = Home.of(parser.parse_args().home)
-    print("| study | budget | demanded of the planner | measured | |\n| --- | --- | --- | --- | --- |")
-    for study in (study for name in STUDIES for study in load(name).studies):
-        for row in rows(of_study(home, study)):
-            print(f"| {' | '.join(row)} |")
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.study.study import load
 from nbsr_platform.trials.home import Home
 
+from benchmarks import acquisition_demands, tables
 from nbsr_core.errors import InputError
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -41,11 +42,15 @@ class Page:
     Attributes:
         further: figures that it shows beside those that a domain shows first, `*` standing for any part of a name.
         pairs: lines of which the first is asked to be at least level with the second, its fair counterpart.
+        overview: makes what stands before the studies, from the results of all.
+        written_by: the command that writes the study files; None where they are shipped.
     """
 
     parts: tuple[Part, ...]
     further: tuple[str, ...] = ()
     pairs: tuple[tuple[str, str], ...] = ()
+    overview: Callable[[Sequence[StudyResults]], str] = lambda results: ""
+    written_by: str | None = None
 
 
 EMBEDDED = ("data.source=embedded", 'variants={"synthetic": {}}')
@@ -67,8 +72,17 @@ PAGES: Mapping[str, Page] = {
         (("nbsr deep", "mlp"), ("nbsr_budget deep", "mlp")),
     ),
     "triage": Page(
-        (Part("triage/best"), Part("triage/decoupled"), Part("triage/paper")),
-        ("noise_draws/peak", "noise_draws/cost_at_peak_5"),
+        (Part("triage/best"), Part("triage/decoupled"), Part("triage/two_by_two"), Part("triage/paper")),
+        ("noise_draws/peak", "noise_draws/cost_at_peak_5", "noise_draws/spending/*/accuracy"),
+        overview=acquisition_demands.against_greedy,
+    ),
+    "acquisition": Page(
+        tuple(Part(f"acquisition/{name}") for name in ("cube_nm", "cube", "cube_prices", "digits", "physionet")),
+        ("budget/*/accuracy", "budget/*/auroc"),
+        overview=acquisition_demands.of_budgets,
+    ),
+    "tables": Page(
+        tuple(Part(str(tables.FOLDER / f"{name}.yaml")) for name in tables.TABLES), overview=tables.overview
     ),
     "language": Page(
         (Part("language/best"), Part("language/paper"), Part("language/real_text")),
@@ -119,10 +133,15 @@ def main(arguments: Sequence[str] | None = None, pages: Mapping[str, Page] = PAG
             failed = 1
             print(f"{name}: not written, since results are missing")
             print("\n".join(f"  {what}" for what in missing))
+            if page.written_by:
+                print(f"  its studies are written by `{page.written_by}`")
         else:
             place = asked.out / f"{name}.md"
             made_by = f"python -m benchmarks.results {name}"
-            write_markdown(place, found, name, made_by=made_by, further=page.further, pairs=page.pairs)
+            overview = page.overview(found)
+            write_markdown(
+                place, found, name, made_by=made_by, overview=overview, further=page.further, pairs=page.pairs
+            )
             print(f"{name}: {place}")
     return failed
 

