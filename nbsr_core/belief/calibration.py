@@ -22,8 +22,8 @@ from nbsr_core.kernels import backend_for
 from nbsr_core.metrics import PROBABILITY_FLOOR, checked_labels
 
 TEMPERATURE_BOUNDS = (0.05, 20.0)
-"""Where temperatures are searched. Validation without one error would drive T to 0, validation worse than
-chance to infinity. At 0.05 odds of 2:1 become a million to one, at 20 the reverse: no data need more."""
+"""Where temperatures are searched: validation worse than chance would drive T to infinity. At 0.05 odds of 2:1 become a
+million to one, at 20 the reverse: no data need more."""
 
 
 def calibrated(
@@ -49,11 +49,16 @@ def calibrated_probabilities(probs: Float[Tensor, "N K"], temperature: float) ->
 
 
 def fit_temperature(belief: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> float:
-    """The T within `TEMPERATURE_BOUNDS` at which p^(1/T) has the smallest NLL on these samples.
+    """The T within `TEMPERATURE_BOUNDS` at which p^(1/T) has the smallest NLL on these samples and one more error.
+
+    N samples without an error do not say that there is none: by the rule of succession the next one is wrong with a
+    probability of 1 / (N + 2), and so much of each label is given to the likeliest of the other classes, as Platt
+    (1999) does for two. Without it T would fall to its bound there, and all answers would look equally certain; where
+    samples show errors it changes next to nothing.
 
     `belief` holds probabilities or Dirichlet parameters: each row is divided by its sum. The NLL is convex in
     1/T, so the one zero of its slope is the minimum; it is searched in float64 and without randomness. Where
-    every T is as good (uniform beliefs; beliefs that are certain and right already) T is 1.
+    every T is as good (uniform beliefs) T is 1.
     """
     if belief.ndim != 2 or not belief.is_floating_point():
         raise InputError(f"belief is {belief.dtype} of shape {tuple(belief.shape)}; expected floats [N, K]")
@@ -64,12 +69,14 @@ def fit_temperature(belief: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> 
         given = f"{belief.min():.4g} to {belief.max():.4g}"
         raise InputError(f"belief runs from {given}; finite, at least 0 and no row of zeros expected")
     log_p = (belief / total).clamp_min(PROBABILITY_FLOOR).log()
-    log_p_true = log_p.gather(1, labels[:, None]).mean()
+    mistaken = 1 / (len(labels) + 2)
+    likeliest_other = log_p.scatter(1, labels[:, None], -inf).amax(dim=1)
+    log_p_label = ((1 - mistaken) * log_p.gather(1, labels[:, None]).squeeze(1) + mistaken * likeliest_other).mean()
 
     def slope(log_power: float) -> float:
-        """Derivative of the mean NLL by the power: E[ln p] under p^power, minus ln p of the true class."""
+        """Derivative of the mean NLL by the power: E[ln p] under p^power, minus ln p of the label."""
         mean = torch.softmax(log_p * exp(log_power), dim=1)
-        return ((mean * log_p).sum(dim=1).mean() - log_p_true).item()
+        return ((mean * log_p).sum(dim=1).mean() - log_p_label).item()
 
     from scipy.optimize import brentq  # slow to import, and only those who fit need it
 

@@ -14,8 +14,9 @@ from nbsr_core.domains.language import grammar
 from nbsr_core.domains.language.counts import WordCounts
 from nbsr_core.domains.language.data import LanguageData, LanguageSplits
 from nbsr_core.domains.language.grammar import PAD
+from nbsr_core.domains.language.reading import Strangeness, strangeness
 from nbsr_core.evaluation.abstention import NEVER, threshold
-from nbsr_core.evaluation.detectors import Seen, detectors_of, fit_detectors, look
+from nbsr_core.evaluation.detectors import Seen, detectors_of, factor_of, fit_detectors, look
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.evaluation.walk_tables import Row
 from nbsr_core.learning.learners import Inside, Learner, NbsrLearner
@@ -24,7 +25,7 @@ from nbsr_core.metrics import names
 from nbsr_core.metrics.names import VALID
 
 OF_CEILING = ("accuracy", "ece", "nll")
-KNOWN, COUNTS = "known", "counts"
+KNOWN, COUNTS, DISTANCE = "known", "counts", "mahalanobis"
 
 # Most logits of training tokens that detectors are fitted on (256 MB): all of the grammar's, a part of a real text's.
 MOST_LOGITS = 2**26
@@ -106,17 +107,30 @@ def _add_doubts(evaluation: Evaluation, suffix: str, doubts: Doubts, limit: floa
 def _detector_scores(
     learner: Learner, splits: LanguageSplits, options: EvaluationOptions
 ) -> dict[str, dict[str, Float[Tensor, " rows"]]]:
-    """By detector and set: for every token of the validation sentences, for the last one of each prompt."""
-    counts = WordCounts(splits.train.x, splits.num_classes)
-    detectors = fit_detectors(learner, _in_part(splits), options)
-    scores: dict[str, dict[str, Tensor]] = {name: {} for name in (*detectors, COUNTS)}
+    """By detector and set: for every token of the validation sentences, for the last one of each prompt.
+
+    Distances (`mahalanobis`) are measured as in NBSR's belief, by word and place: see `strangeness`.
+    """
+    counts, part = WordCounts(splits.train.x, splits.num_classes), _in_part(splits)
+    detectors = fit_detectors(learner, part, options)
+    strange = _strangeness(learner, part, options) if detectors.pop(DISTANCE, None) else None
+    scores: dict[str, dict[str, Tensor]] = {name: {} for name in (*detectors, *([DISTANCE] if strange else []), COUNTS)}
     for name, x in {VALID: splits.valid.x, **splits.prompts}.items():
         rows = last_rows(x) if name in splits.prompts else torch.arange(int((x != PAD).sum()))
-        seen = _rows_of(look(learner, x), rows)  # dropped before the next set: over many words it is large
+        seen = look(learner, x)  # dropped before the next set: over many words it is large
+        if strange is not None and seen.inside is not None:
+            scores[DISTANCE][name] = -strange(seen.inside.features, x)[rows].double()
+        seen = _rows_of(seen, rows)
         for detector, score in detectors.items():
             scores[detector][name] = score(seen)
         scores[COUNTS][name] = counts.score(x)[rows]
     return scores
+
+
+def _strangeness(learner: Learner, splits: LanguageSplits, options: EvaluationOptions) -> Strangeness:
+    features = learner.inside(splits.train.x).features
+    density = factor_of(options.mahalanobis, features.shape[1])
+    return strangeness(density, features, splits.train.x, splits.num_classes)
 
 
 def _rows_of(seen: Seen, rows: Int[Tensor, " n"]) -> Seen:

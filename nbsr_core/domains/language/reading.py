@@ -9,6 +9,7 @@ what follows, yet attention soon washes a strange word out of the oracle. So the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nbsr_core.belief.density import DensityFactor
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.planned import can_plan, planned_walk
 from nbsr_core.domains.language.transformer import CausalTransformer
@@ -106,9 +108,35 @@ class TokenNBSR(NBSR):
         kinds = kinds_of_words(train, self.num_classes, self.backbone.length)
         self.kind.copy_(kinds)
         self.fit_density(known, at_tokens(kinds, train), fresh=fresh)
-        if len(self.density.means) == int(kinds.max()):  # nothing rare was read: the rest is compared with the centre
-            self.density.means = torch.cat([self.density.means, torch.zeros_like(self.density.means[:1])])
+        _complete(self.density, kinds)
         self.density.trust(self._strangest(fresh, valid))
+
+
+Strangeness = Callable[[Tensor, Tensor], Tensor]
+"""(features [rows, d] of the tokens that are not padding, sentences [B, T]) -> how strange each token is [rows]."""
+
+
+def strangeness(
+    density: DensityFactor, features: Float[Tensor, "rows d"], train: Int[Tensor, "N T"], vocabulary: int
+) -> Strangeness:
+    """The distance inside `TokenNBSR`'s belief for any model over tokens: from the features of the same word in the
+    same place in training, the largest so far in each sentence.
+
+    Args:
+        density: measures; fitted here.
+        features: of the training tokens that are not padding.
+        train: the training sentences.
+        vocabulary: how many words there are.
+    """
+    kinds = kinds_of_words(train, vocabulary, train.shape[1])
+    _complete(density.fit_distance(features, at_tokens(kinds, train)), kinds)
+    return lambda features, x: running_max(density.distance(features, mean=at_tokens(kinds, x)), x)
+
+
+def _complete(density: DensityFactor, kinds: Int[Tensor, "K T"]) -> None:
+    """Where nothing rare was read, there is no mean of the rest yet: it is compared with the centre."""
+    if len(density.means) == int(kinds.max()):
+        density.means = torch.cat([density.means, torch.zeros_like(density.means[:1])])
 
 
 def kinds_of_words(x: Int[Tensor, "N T"], vocabulary: int, length: int) -> Int[Tensor, "{vocabulary} {length}"]:

@@ -47,6 +47,9 @@ CHANCE = 0.05
 # Options of `evaluation` by which a model is fitted, or its thresholds are chosen, after training.
 FITTED = ("calibrate", "max_vacuity")
 FITTED_FOR_EXITS = ("eta", "max_accuracy_loss", "max_nll_loss")
+# How well unknown samples are told from known ones by a model's own doubt.
+OF_DOUBT = {"auroc", "fpr95"}
+DISTANCE = ("directions", "normalise", "power")
 # Of those who are answered, and by which threshold a line chooses them.
 OF_THE_ANSWERED = {"accuracy_answered", "error_answered"}
 WITHHELD_BY = {"max_vacuity": "vacuity", MAX_DOUBT: "confidence"}
@@ -282,10 +285,32 @@ def _unlike(line: Line, other: Line, figure: str) -> str | None:
         rules = [_withheld_by(one) for one in (line, other)]
         if len(set(rules)) > 1:
             return f"answers are withheld by {rules[0]} and by {rules[1]}"
+    if last_part(figure) in OF_DOUBT and line.by_seed(f"{figure}_confidence"):  # unknown samples have every detector's
+        distances = [_doubts_by(one) for one in (line, other)]
+        if distances[0] != distances[1]:
+            return f"one doubts by {distances[0]}, the other by {distances[1]}"
     names = FITTED + (FITTED_FOR_EXITS if FAST in (line.config, other.config) else ())
     mine, theirs = (one.group.first[0].evaluation for one in (line, other))
     differing = [name for name in names if mine.get(name) != theirs.get(name)]
     return "; ".join(f"evaluation.{name} is {mine.get(name)!r} and {theirs.get(name)!r}" for name in differing) or None
+
+
+def _doubts_by(line: Line) -> str:
+    """The distance from training data that a line's doubt holds, if any.
+
+    NBSR has it inside its belief (`density`), other models beside them (`evaluation.doubt`). Without it a precision is
+    as much as an energy or a confidence is: made of what a model says, and they may be compared.
+    """
+    trial = line.group.first[0]
+    density = trial.options.get("density") or {}
+    measured = trial.evaluation.get("mahalanobis") or {}
+    if line.family == "nbsr":
+        found = density if density.get("enabled") else None
+    else:
+        found = measured if trial.evaluation.get("doubt") == "mahalanobis" else None
+    if found is None:
+        return "what it says alone"
+    return f"a distance ({', '.join(f'{name} {found.get(name)}' for name in DISTANCE)})"
 
 
 def _withheld_by(line: Line) -> str:

@@ -32,10 +32,6 @@ ENOUGH_PICTURES = 50
 
 TEXTS = (".txt", ".md", ".rst")
 VALID = 0.2
-ENOUGH_TO_CALIBRATE = 100
-"""Validation rows from which on temperatures are fitted: where a model is right about all of a few rows, the
-temperature that explains them best is as cold as can be, and the next error has a probability of nothing."""
-
 UNEQUAL = 3.0
 """Rows of the most frequent class for each one of the rarest, from which on that is worth a word."""
 
@@ -150,9 +146,6 @@ def _of_table(source: Path, target: str | None, out: Path) -> FirstStudy:
         yield f"seeds: {SEEDS}  # each draws other rows for training and test"
         yield "# Networks stop when validation rows are no longer explained better, and go back to their best epoch."
         yield f"training: {_training(rows)}"
-        if (held_out := round(VALID * rows)) < ENOUGH_TO_CALIBRATE:
-            yield f"# Probabilities are left as trained: {held_out} validation rows are too few to calibrate them by."
-            yield "evaluation: {calibrate: false}"
         yield "models:"
         yield "  nbsr: {}  # a generalist, then learned groups of classes; `nbsr explain` tells who said what"
         yield "  mlp: {}  # the same network without a walk"

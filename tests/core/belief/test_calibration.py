@@ -152,23 +152,42 @@ def test_finds_the_minimum_that_a_general_search_finds() -> None:
             torch.randint(6, (200,), generator=generator),
         )
 
-        def loss(log_t: float, alpha: Tensor = alpha, labels: Tensor = labels) -> float:
-            return metrics.nll(mean(mean(alpha) ** math.exp(-log_t)), labels)
+        others = mean(alpha).scatter(1, labels[:, None], 0.0).argmax(1)
+
+        def loss(log_t: float, alpha: Tensor = alpha, labels: Tensor = labels, others: Tensor = others) -> float:
+            said = mean(mean(alpha) ** math.exp(-log_t))
+            return 201 / 202 * metrics.nll(said, labels) + 1 / 202 * metrics.nll(said, others)
 
         reference = minimize_scalar(loss, bounds=tuple(np.log(TEMPERATURE_BOUNDS)), options={"xatol": 1e-8})
         assert fit_temperature(alpha, labels) == pytest.approx(math.exp(reference.x), rel=1e-4)
 
 
-def test_validation_without_errors_or_without_skill_stops_at_the_bounds() -> None:
+def test_validation_without_skill_stops_at_the_bound() -> None:
     alpha = torch.tensor([[2.0, 1.0], [1.0, 3.0], [5.0, 1.0]])
-    always_right = alpha.argmax(1)
-    assert fit_temperature(alpha, always_right) == TEMPERATURE_BOUNDS[0]
-    assert fit_temperature(alpha, 1 - always_right) == TEMPERATURE_BOUNDS[1]
+    assert fit_temperature(alpha, 1 - alpha.argmax(1)) == TEMPERATURE_BOUNDS[1]
+
+
+@pytest.mark.parametrize("samples", [10, 100, 3000])
+@pytest.mark.parametrize("certainty", [0.6, 0.99, 1 - 1e-9])
+def test_validation_without_errors_leaves_room_for_the_next_one(samples: int, certainty: float) -> None:
+    """By the rule of succession: of N + 2 answers one may be wrong, whatever the model said of itself."""
+    probs = torch.tensor([[certainty, 0.75 * (1 - certainty), 0.25 * (1 - certainty)]], dtype=torch.float64)
+    temperature = fit_temperature(probs.expand(samples, 3), torch.zeros(samples).long())
+    assert TEMPERATURE_BOUNDS[0] < temperature < TEMPERATURE_BOUNDS[1]
+    after = calibrated(probs, temperature)[0]
+    assert after[1] / (after[0] + after[1]) == pytest.approx(1 / (samples + 2), rel=0.6)
+
+
+def test_doubts_stay_apart_where_validation_has_no_error() -> None:
+    """Otherwise no detector could tell a surer answer from a less sure one."""
+    surer = torch.linspace(3.0, 12.0, 500, dtype=torch.float64)
+    probs = torch.stack([torch.zeros_like(surer), -surer], 1).softmax(1)
+    after = calibrated(probs, fit_temperature(probs, torch.zeros(500).long()))
+    assert len(after[:, 1].unique()) == 500
 
 
 def test_nothing_to_learn_means_temperature_one() -> None:
     assert fit_temperature(torch.ones(5, 3), torch.tensor([0, 1, 2, 0, 0])) == 1.0
-    assert fit_temperature(torch.eye(3), torch.arange(3)) == 1.0
 
 
 def test_impossible_labels_still_give_a_finite_fit() -> None:

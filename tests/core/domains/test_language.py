@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nbsr_core import metrics
+from nbsr_core.belief.density import DensityFactor
 from nbsr_core.domains.domain import Question, Signature, find_domain
 from nbsr_core.domains.language import grammar, text
 from nbsr_core.domains.language.counts import WordCounts
@@ -29,7 +30,7 @@ from nbsr_core.domains.language.models import (
     build_nbsr,
     build_standard,
 )
-from nbsr_core.domains.language.reading import kinds_of_words, running_max
+from nbsr_core.domains.language.reading import kinds_of_words, running_max, strangeness
 from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions
 from nbsr_core.domains.tabular import DensityOptions
 from nbsr_core.errors import InputError
@@ -224,6 +225,16 @@ def test_the_running_maximum_stays_within_its_sentence() -> None:
     distance = torch.tensor([1.0, 3.0, 2.0, 0.5, 0.4, 0.9, 0.1])
     assert running_max(distance, x).tolist() == pytest.approx([1, 3, 3, 0.5, 0.5, 0.9, 0.9])
     assert running_max(distance[:6], x[:, :3]).tolist() == pytest.approx([1, 3, 3, 0.5, 0.5, 0.9])
+
+
+def test_beside_other_models_distance_is_measured_as_inside_the_belief(
+    trained: TokenNbsr, splits: LanguageSplits
+) -> None:
+    features = trained.inside(splits.train.x).features
+    strange = strangeness(DensityFactor(features.shape[1]), features, splits.train.x, splits.num_classes)
+    for x in (splits.test.x[:50], splits.prompts["unk"][:50]):
+        own = trained.model._strangest(trained.model.oracle(x).detach(), x)
+        assert torch.allclose(strange(trained.inside(x).features, x), own.to(features), rtol=1e-3, atol=1e-3)
 
 
 def test_kinds_are_words_in_places_then_words_then_the_rest() -> None:

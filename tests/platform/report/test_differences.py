@@ -267,6 +267,36 @@ def test_errors_of_the_answered_are_judged_between_those_who_withhold_by_the_sam
     assert only(replace(study), "error_answered").verdict == "worse"
 
 
+def doubting(*, density: dict[str, object], judged_by: dict[str, object]) -> Difference:
+    """NBSR with such a density factor against a network that doubts so, about pictures of no known kind."""
+    right = [flags(20 + s) for s in SEEDS]
+    study = results({"nbsr": right, "mlp": right})
+    treated = []
+    for trial, result in study.finished:
+        nbsr = trial.label == "nbsr"
+        result.metrics |= {"ood/x/auroc": 0.99 if nbsr else 0.8 + trial.seed / 100, "ood/x/auroc_confidence": 0.8}
+        options = {**trial.options, "density": density} if nbsr else trial.options
+        treated.append((replace(trial, options=options, evaluation={**trial.evaluation, **judged_by}), result))
+    nbsr, mlp = replace(study, finished=treated).lines
+    gap = difference(nbsr, mlp, "ood/x/auroc")
+    assert gap is not None
+    return gap
+
+
+MEASURED = {"directions": None, "normalise": True, "power": 0.5}
+
+
+def test_who_doubts_by_a_distance_is_ahead_only_of_those_who_have_the_same_one_beside_them() -> None:
+    density = {"enabled": True, **MEASURED}
+    alike = {"doubt": "mahalanobis", "mahalanobis": MEASURED}
+    assert doubting(density=density, judged_by=alike).verdict == "better"
+    assert doubting(density={"enabled": False}, judged_by={"doubt": "energy"}).verdict == "better"
+    for judged_by in ({}, {"doubt": "knn"}, {"doubt": "mahalanobis", "mahalanobis": {**MEASURED, "power": 1.0}}):
+        gap = doubting(density=density, judged_by=judged_by)
+        assert gap.verdict == "not judged"
+        assert "one doubts by a distance (directions None, normalise True, power 0.5)" in str(gap.reason)
+
+
 class TestTreatedAlike:
     def two(self, **changed: object) -> tuple[StudyResults, StudyResults]:
         """The same models twice, the second judged with other options."""

@@ -103,14 +103,6 @@ class TestTable:
         assert "the most frequent class has 200 rows, the rarest 40" in found.text.lower()
         assert any("column 'code' says the target of every row" in note for note in found.notes)
 
-    @pytest.mark.parametrize(("rows", "calibrates"), [(240, False), (600, True)])
-    def test_probabilities_are_calibrated_where_there_are_rows_to_do_it_by(
-        self, tmp_path: Path, rows: int, calibrates: bool
-    ) -> None:
-        found = first_study(write_csv(tmp_path / "pets.csv", animals(rows)), "animal", tmp_path / "pets.yaml")
-        (tmp_path / "pets.yaml").write_text(found.text)
-        assert Study.load(tmp_path / "pets.yaml").evaluation.calibrate is calibrates
-
     def test_of_thousands_of_columns_the_study_lists_those_that_are_no_plain_numbers(self, tmp_path: Path) -> None:
         rows = 12
         columns: dict[str, list[object]] = {f"x{number}": [*range(rows)] for number in range(1000)}
