@@ -33,6 +33,15 @@ def test_the_study_of_the_start_page_is_valid() -> None:
     assert list(Study.from_dict(yaml.safe_load(text)).models) == ["nbsr", "deeper", "mlp"]
 
 
+@pytest.mark.parametrize("page", ["../README.md", "studies.md"])
+def test_the_shipped_study_that_a_page_shows_is_the_shipped_one(page: str, tmp_path: Path) -> None:
+    (tmp_path / "shown.yaml").write_text(blocks(page, "yaml")[0], encoding="utf-8")
+    shown = Study.load(tmp_path / "shown.yaml")
+    shipped = Study.load(ROOT / "studies" / "medical" / "quickstart.yaml")
+    for part in ("name", "data", "seeds", "evaluation", "models"):
+        assert getattr(shown, part) == getattr(shipped, part), part
+
+
 def test_the_notebook_is_stored_without_what_it_printed() -> None:
     cells = json.loads(TOUR.read_text(encoding="utf-8"))["cells"]
     assert all(

@@ -126,7 +126,8 @@ def comparison(result: RunResult) -> Group:
     from nbsr_platform.report.summary import shown_figures, without_interval
     from nbsr_platform.report.verdicts import answer
 
-    parts: list[RenderableType] = [f"{result.name}: means over seeds, with 95% intervals"]
+    parts: list[RenderableType] = [Text(result.question)] if result.question else []
+    parts.append(f"{result.name}: means over seeds, with 95% intervals")
     for part in result.parts:
         rows = [row for row in result.rows if row.study == part.study.name]
         synthetic = " (synthetic)" if any(row.synthetic for row in rows) else ""

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunResult:
-    """What a run found, whether of one study or of a collection."""
+    """What a run found, whether of one study or of a collection; a collection may ask a question of its own."""
 
     name: str
     tracking_uri: str
     report: Path
     parts: list[StudyRun]
+    question: str | None = None
 
     @property
     def run_id(self) -> str:

@@ -326,7 +326,8 @@ class Runner:
         if self.what not in self.what.studies:
             key = hashlib.sha256(" ".join(part.key for part in parts).encode()).hexdigest()[:12]
             all_results = [part.study_results for part in parts]
-            report = write_report(self.home.report_of(name, key), all_results, name, question=self.what.question)
+            result.question = self.what.question
+            report = write_report(self.home.report_of(name, key), all_results, name, question=result.question)
             show_as(result.report, report)
         return result
 

@@ -89,9 +89,11 @@ def _shortcomings(study_results: StudyResults) -> str:
     ]
     if not any(gap.verdict == "worse" for gap in judged):
         parts.insert(0, f"{words['none']} in any figure beyond what chance explains")
-    undecided = sum(gap.verdict not in ("better", "worse") for gap in merits)
+    undecided = sum(gap.verdict not in ("better", "worse") for gap in judged)
     if undecided:
-        parts.append(f"{undecided} of {len(merits)} comparisons are not decided by these {_tested_on(judged)}")
+        parts.append(f"{undecided} of {len(judged)} comparisons are not decided by these {_tested_on(judged)}")
+    if len(judged) < len(merits):
+        parts.append(f"{len(merits) - len(judged)} more are not judged: too few common seeds, or not treated alike")
     said = "; ".join(parts)
     return f"{said[0].upper()}{said[1:]}."
 
