@@ -108,8 +108,8 @@ PAGES: Mapping[str, Page] = {
         (("nbsr deep", "flat"), ("nbsr fast", "flat")),
     ),
     "ablations": Page(
-        tuple(Part(f"ablations/{name}") for name in ("evidence", "objective", "discussion", "calibration")),
-        ("noise_draws/accuracy", "noise_draws/nll", "smallest_mid_usage", "pruned/*"),
+        tuple(Part(f"ablations/{name}") for name in ("evidence", "objective", "discussion", "calibration", "unknown")),
+        ("noise_draws/accuracy", "noise_draws/nll", "smallest_mid_usage", "pruned/*", "ood/*/auroc_*"),
     ),
     "theory": Page((Part("theory/bias_variance"),)),
 }

@@ -24,8 +24,9 @@ def test_study_file(path: Path) -> None:
 
 
 def test_ablations_start_from_the_best_recipe_and_change_it() -> None:
-    best, *_ = load(ROOT / "studies" / "medical" / "best.yaml").studies
+    recipes = {"medical": "medical/best", "vision": "vision/quickstart"}
     for study in load(ROOT / "studies" / "ablations" / "all.yaml").studies:
+        best, *_ = load(ROOT / "studies" / f"{recipes[study.domain]}.yaml").studies
         models = (best.models["nbsr"], *study.models.values())
         trained = [repr((model.kind, model.options, model.training)) for model in models]
         assert trained[0] == trained[1], "the first model is the recipe itself"
