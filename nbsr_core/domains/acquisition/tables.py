@@ -47,7 +47,10 @@ def _read(options: AcquisitionData, seed: int) -> TableSplits:
 
 
 def panels_of(options: AcquisitionData, encoding: Encoding) -> Panels:
-    """What can be bought of a table: which features a column became, its encoding says."""
+    """What can be bought of a table: which features a column became, its encoding says.
+
+    In the order of the table, whatever order the study names panels in: equal studies have equal panels.
+    """
     places = {column.name: tuple(range(column.start, column.stop)) for column in encoding.columns}
     wanted = {name: (panel.columns, panel.cost) for name, panel in options.panels.items()}
     wanted |= {name: ((name,), cost) for name, cost in options.costs.items()}
@@ -58,8 +61,10 @@ def panels_of(options: AcquisitionData, encoding: Encoding) -> Panels:
         raise InputError(f"{options.file}: {column!r} has a price, but is no column that models see{hint}")
     if options.other_cost is not None:
         wanted |= {name: ((name,), options.other_cost) for name in places if name not in named}
-    columns = [[place for name in names for place in places[name]] for names, _ in wanted.values()]
-    return Panels.of(tuple(wanted), [float(cost) for _, cost in wanted.values()], columns, encoding.width)
+    features = {panel: [place for name in names for place in places[name]] for panel, (names, _) in wanted.items()}
+    panels = sorted(wanted, key=lambda panel: min(features[panel]))
+    costs = [float(wanted[panel][1]) for panel in panels]
+    return Panels.of(tuple(panels), costs, [features[panel] for panel in panels], encoding.width)
 
 
 def _stays(root: str | None) -> Path:

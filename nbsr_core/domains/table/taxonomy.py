@@ -34,7 +34,16 @@ def _given(given: Mapping[str, Any], found: Survey) -> Taxonomy:
     lost = [name for name in found.labels.names if name not in owned]
     if lost:
         raise InputError(f"taxonomy: {listed(lost)} stands in no group")
-    return checked
+    ordered: Taxonomy = _ordered(checked, {name: place for place, name in enumerate(found.labels.names)})
+    return ordered
+
+
+def _ordered(branch: Any, places: Mapping[str, int]) -> Any:
+    """Groups by their first class, whatever order the study names them in: equal studies have equal graphs."""
+    if not isinstance(branch, Mapping):
+        return sorted(branch, key=places.__getitem__)
+    inner = {name: _ordered(part, places) for name, part in branch.items()}
+    return dict(sorted(inner.items(), key=lambda item: min(places[name] for name in _classes(item[1]))))
 
 
 def _plain(branch: Any, place: str) -> Any:

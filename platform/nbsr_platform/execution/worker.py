@@ -26,7 +26,7 @@ from nbsr_core.options.specs import EvaluationOptions
 from nbsr_platform.study.options import from_plain
 from nbsr_platform.trials.checkpoints import Checkpoints, Events, run_alone
 from nbsr_platform.trials.environment import environment
-from nbsr_platform.trials.keys import canonical, judging_code, named_files, training_code
+from nbsr_platform.trials.keys import in_order, judging_code, named_files, training_code
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.trial import StaleError, Trial
 from nbsr_platform.trials.weights import Learned
@@ -256,7 +256,7 @@ def load_splits(trial: Trial) -> Splits:
     """The trial's data, which must be what its key says; a warm worker keeps what it loaded last."""
     beside = beside_here(trial.beside)
     try:
-        return _load_splits(trial.domain, beside, canonical(trial.data), trial.data_fingerprint, trial.seed)
+        return _load_splits(trial.domain, beside, in_order(trial.data), trial.data_fingerprint, trial.seed)
     except StaleError as error:
         raise StaleError(f"{trial.name}: {error}") from None
 

@@ -156,6 +156,11 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
 
 
+def in_order(value: Any) -> str:
+    """JSON with keys as they were given: a domain may well see in which order its panels or groups stand."""
+    return json.dumps(value, separators=(",", ":"), default=_plain)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | set | frozenset):
         return list(value)
