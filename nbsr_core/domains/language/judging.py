@@ -15,10 +15,10 @@ from nbsr_core.domains.language.counts import WordCounts
 from nbsr_core.domains.language.data import LanguageData, LanguageSplits
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.evaluation.abstention import NEVER, threshold
-from nbsr_core.evaluation.detectors import Seen, detectors_of, fit_detectors, look
+from nbsr_core.evaluation.detectors import detectors_of, fit_detectors, look
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.evaluation.walk_tables import Row
-from nbsr_core.learning.learners import Inside, Learner, NbsrLearner
+from nbsr_core.learning.learners import Learner, NbsrLearner
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.metrics import names
 from nbsr_core.metrics.names import VALID
@@ -80,7 +80,7 @@ def add_abstentions(
     """
     scores = _detector_scores(learner, splits, options)
     for detector, by_set in scores.items():
-        limit = None if options.max_vacuity == NEVER else threshold(-by_set[VALID])
+        limit = None if options.max_vacuity == NEVER else threshold(-by_set[VALID], options.answered)
         doubts = {name: -by_set[name] for name in splits.prompts}
         _add_doubts(evaluation, f"_{detector}", doubts, limit)
         if detector == options.doubt and not isinstance(learner, NbsrLearner):
@@ -112,16 +112,11 @@ def _detector_scores(
     scores: dict[str, dict[str, Tensor]] = {name: {} for name in (*detectors, COUNTS)}
     for name, x in {VALID: splits.valid.x, **splits.prompts}.items():
         rows = last_rows(x) if name in splits.prompts else torch.arange(int((x != PAD).sum()))
-        seen = _rows_of(look(learner, x), rows)  # dropped before the next set: over many words it is large
+        seen = look(learner, x).rows(rows)  # dropped before the next set: over many words it is large
         for detector, score in detectors.items():
             scores[detector][name] = score(seen)
         scores[COUNTS][name] = counts.score(x)[rows]
     return scores
-
-
-def _rows_of(seen: Seen, rows: Int[Tensor, " n"]) -> Seen:
-    inside = seen.inside
-    return Seen(seen.probs[rows], None if inside is None else Inside(inside.features[rows], inside.logits[rows]))
 
 
 def _in_part(splits: LanguageSplits) -> LanguageSplits:
