@@ -111,7 +111,8 @@ def exit_threshold(figures: Mapping[str, float]) -> float | None:
 
     Infinite thresholds are no figures: without a number, either nobody exited early or everybody did.
     """
-    return figures.get(ETA, math.inf if figures.get(f"{FAST}/exited") else None)
+    eta = figures.get(ETA)
+    return math.inf if eta is None and figures.get(f"{FAST}/exited") else eta
 
 
 def evaluate_classification(learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
