@@ -73,7 +73,7 @@ def maze() -> tuple[ClonedNbsr, NavigationSplits]:
 
 def test_it_remembers_the_cue_and_halts_before_the_alien(keyframes: tuple[ClonedNbsr, NavigationSplits]) -> None:
     learner, splits = keyframes
-    for options in (EvaluationOptions(answered=1.0), EvaluationOptions(max_vacuity=0.5)):
+    for options in (EvaluationOptions(answered=1.0, detectors=()), EvaluationOptions(max_vacuity=0.5, detectors=())):
         found = figures(learner, splits, options).metrics
         assert found["test/success"] >= 0.98
         assert found["alien_overlay/halts"] > 0.98
