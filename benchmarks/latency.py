@@ -55,7 +55,7 @@ def contenders_of(study: Study, home: Home, rows: int) -> dict[str, Callable[[],
     contenders: dict[str, Callable[[], object]] = {}
     for trial, result in sorted(finished, key=lambda pair: pair[0].family == "nbsr"):
         learner = rebuild(trial, result, domain, splits, store)
-        if isinstance(learner, NbsrLearner):
+        if isinstance(learner, NbsrLearner) and learner.module is learner.model:  # an agent's memory comes before it
             contenders[f"{trial.label} deep"] = walking(learner, x, None)
             contenders[f"{trial.label} fast"] = walking(learner, x, result.metrics[names.ETA])
         else:

@@ -57,6 +57,8 @@ EMBEDDED = ("data.source=embedded", 'variants={"synthetic": {}}')
 WITHHOLDING = ("aurc", "augrc", "controlled_coverage", "controlled_error", "set_coverage", "set_size")
 ROUTING = ("exited", "smallest_mid_usage", "routing_agreement")
 UNKNOWN = ("ood/*/abstained", "ood/*/auroc_*", "ood/*/fpr95")
+PROMPTS = ("*/abstained", "*/abstained_*", "unk/auroc_*", "scrambled/auroc_*")
+ALIENS = ("alien*/auroc", "alien*/auroc_*", "alien*/fpr95")
 PAGES: Mapping[str, Page] = {
     "medical": Page(
         (Part("medical/best"), Part("medical/best", EMBEDDED), Part("medical/paper")),
@@ -86,25 +88,17 @@ PAGES: Mapping[str, Page] = {
     ),
     "language": Page(
         (Part("language/best"), Part("language/paper"), Part("language/real_text")),
-        ROUTING,
+        (*WITHHOLDING, *ROUTING, *PROMPTS),
         (("nbsr deep", "standard"), ("nbsr fast", "standard")),
     ),
     "navigation": Page(
         (Part("navigation/tables"),),
-        ("lost", "collisions", "crashes"),
+        ("right", "lost", "collisions", "crashes", "accuracy", "nll_raw", "coverage", *WITHHOLDING, *ALIENS),
         (("nbsr_mem deep", "cnn_gru"), ("nbsr deep", "cnn")),  # with memory, and without it
     ),
     "vision": Page(
         (Part("vision/frozen"), Part("vision/openset")),
-        (
-            *WITHHOLDING,
-            "exit90/*",
-            "leaf_agreement",
-            "smallest_leaf_usage",
-            "ood/*/abstained",
-            "ood/*/auroc_*",
-            "ood/*/fpr95",
-        ),
+        (*WITHHOLDING, "exit90/*", "leaf_agreement", "smallest_leaf_usage", *UNKNOWN),
         (("nbsr deep", "flat"), ("nbsr fast", "flat")),
     ),
     "ablations": Page(

@@ -105,7 +105,7 @@ class Question:
         prompt: words to go on from, where a domain reads text.
         episode: number of a held-out episode, where a domain acts.
         eta: exit threshold under which the model was judged; None walks to the leaves.
-        max_vacuity: vacuity above which it abstains; None never does.
+        max_vacuity: vacuity above which it abstains, or doubt of a model that knows no vacuity; None never does.
     """
 
     sample: int | None = None

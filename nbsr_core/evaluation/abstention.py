@@ -1,10 +1,10 @@
 """'I don't know' in figures: who is answered, how often those answers are wrong, and the threshold behind both.
 
-The threshold is chosen on the validation split, as eta is: the smallest vacuity at which 95% of the validation samples
-are answered (`ANSWERED`). It is the usual operating point of detectors (FPR95), needs no labels and no unknown samples,
-and lets models be compared: each is asked for the same share of answers. Models without a vacuity withhold the answers
-that they are least confident of, by the same rule; a `max_vacuity` set by hand says nothing of them, but 1, which
-switches abstention off, does so for all.
+The threshold is chosen on the validation split, as eta is: the smallest vacuity at which as many of the validation
+samples are answered as `evaluation.answered` says. By default these are 95%, the usual operating point of detectors
+(FPR95). That needs no labels and no unknown samples, and lets models be compared: each is asked for the same share of
+answers. Models without a vacuity withhold the answers that they are least confident of, by the same rule; a
+`max_vacuity` set by hand says nothing of them, but 1, which switches abstention off, does so for all.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-
-ANSWERED = 0.95
-"""Share of the validation samples that the chosen threshold answers, at least."""
 
 NEVER = 1.0
 """The `max_vacuity` that switches abstention off: no vacuity is above it."""
@@ -44,9 +41,9 @@ class Use:
     valid: Float[Tensor, " M"]
 
 
-def threshold(doubt: Float[Tensor, " M"]) -> float:
-    """The smallest doubt at which `ANSWERED` of these samples, or more, are answered."""
-    return float(doubt.kthvalue(max(1, math.ceil(ANSWERED * len(doubt)))).values)
+def threshold(doubt: Float[Tensor, " M"], answered: float) -> float:
+    """The smallest doubt at which this share of these samples, or more, are answered."""
+    return float(doubt.kthvalue(max(1, math.ceil(answered * len(doubt)))).values)
 
 
 def abstention_figures(use: Use, limit: float) -> dict[str, float]:

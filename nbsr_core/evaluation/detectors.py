@@ -32,6 +32,12 @@ class Seen:
     probs: Float[Tensor, "N K"]
     inside: Inside | None
 
+    def rows(self, chosen: Tensor) -> Seen:
+        """Of some of the samples, by their numbers or as a mask."""
+        inside = self.inside
+        part = None if inside is None else Inside(inside.features[chosen], inside.logits[chosen])
+        return Seen(self.probs[chosen], part)
+
 
 Score = Callable[[Seen], Float[Tensor, " N"]]
 """Larger for what looks known."""

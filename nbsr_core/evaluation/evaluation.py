@@ -106,6 +106,15 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
     return found.union(*(named(use, ("max_vacuity", *OF_ABSTENTION)) for use in (TEST, FAST)))
 
 
+def exit_threshold(figures: Mapping[str, float]) -> float | None:
+    """The threshold of early exit behind figures; None where nobody exits early.
+
+    Infinite thresholds are no figures: without a number, either nobody exited early or everybody did.
+    """
+    eta = figures.get(ETA)
+    return math.inf if eta is None and figures.get(f"{FAST}/exited") else eta
+
+
 def evaluate_classification(learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
     """Figures on the test split and on every further labelled set; by depth and threshold where a model can stop."""
     evaluation = Evaluation()
@@ -131,7 +140,7 @@ def evaluate_classification(learner: Learner, splits: Splits, options: Evaluatio
         _add_exits(evaluation, walks, labels, options)
     if options.max_vacuity != NEVER:
         use = by_confidence(probs, y, valid.probs)
-        limit = threshold(use.valid)
+        limit = threshold(use.valid, options.answered)
         evaluation.add(TEST, {MAX_DOUBT: limit, **abstention_figures(use, limit)})
     return evaluation
 
@@ -268,7 +277,7 @@ def _add_abstention(
         return None
     stopped, y = test[0].exit(eta), test[1]
     answers = Use(stopped.vacuity.cpu(), (stopped.label == y).cpu(), valid.exit(eta).vacuity.cpu())
-    limit = threshold(answers.valid) if options.max_vacuity is None else options.max_vacuity
+    limit = threshold(answers.valid, options.answered) if options.max_vacuity is None else options.max_vacuity
     evaluation.add(place(use=use), {"max_vacuity": limit, **abstention_figures(answers, limit)})
     return limit
 

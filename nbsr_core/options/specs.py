@@ -226,6 +226,8 @@ class EvaluationOptions:
         max_vacuity: abstain above it; None chooses it on the validation split (`nbsr_core.evaluation.abstention`), 1
             never abstains. Models that know no vacuity go by confidence, with a threshold chosen on the validation
             split, unless it is 1.
+        answered: the share of the validation samples that every threshold which is chosen there answers, at least; the
+            same for all models. 1 answers them all: for agents, whose episode ends where they do not answer.
         audits: walks of test samples to keep.
         calibrate: fit temperatures on the validation split, one per depth of a walk, one for a model that does not
             walk; figures before calibration stand beside those after it (`ece_raw`).
@@ -254,6 +256,9 @@ class EvaluationOptions:
     )
     etas: tuple[float, ...] | None = None
     max_vacuity: float | None = None
+    answered: float = field(
+        default=0.95, metadata=counts_when("max_vacuity is not 1", lambda judged: judged.max_vacuity != 1)
+    )
     audits: int = 20
     calibrate: bool = True
     detectors: tuple[DetectorName, ...] = DETECTORS
@@ -279,6 +284,8 @@ class EvaluationOptions:
         if self.max_nll_loss is not None and not 0 <= self.max_nll_loss < math.inf:
             raise InputError(f"max_nll_loss must be a finite number >= 0 or None, got {self.max_nll_loss!r}")
         check_max_vacuity(self.max_vacuity)
+        if not 0 < self.answered <= 1:
+            raise InputError(f"answered must lie in (0, 1], got {self.answered!r}")
         if self.audits < 0:
             raise InputError(f"audits must be at least 0, got {self.audits!r}")
         if self.prune is not None and not 0 <= self.prune <= 1:

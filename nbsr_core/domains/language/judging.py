@@ -16,10 +16,10 @@ from nbsr_core.domains.language.data import LanguageData, LanguageSplits
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.reading import Strangeness, strangeness
 from nbsr_core.evaluation.abstention import NEVER, threshold
-from nbsr_core.evaluation.detectors import Seen, detectors_of, factor_of, fit_detectors, look
+from nbsr_core.evaluation.detectors import detectors_of, factor_of, fit_detectors, look
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.evaluation.walk_tables import Row
-from nbsr_core.learning.learners import Inside, Learner, NbsrLearner
+from nbsr_core.learning.learners import Learner, NbsrLearner
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.metrics import names
 from nbsr_core.metrics.names import VALID
@@ -81,7 +81,7 @@ def add_abstentions(
     """
     scores = _detector_scores(learner, splits, options)
     for detector, by_set in scores.items():
-        limit = None if options.max_vacuity == NEVER else threshold(-by_set[VALID])
+        limit = None if options.max_vacuity == NEVER else threshold(-by_set[VALID], options.answered)
         doubts = {name: -by_set[name] for name in splits.prompts}
         _add_doubts(evaluation, f"_{detector}", doubts, limit)
         if detector == options.doubt and not isinstance(learner, NbsrLearner):
@@ -120,7 +120,7 @@ def _detector_scores(
         seen = look(learner, x)  # dropped before the next set: over many words it is large
         if strange is not None and seen.inside is not None:
             scores[DISTANCE][name] = -strange(seen.inside.features, x)[rows].double()
-        seen = _rows_of(seen, rows)
+        seen = seen.rows(rows)
         for detector, score in detectors.items():
             scores[detector][name] = score(seen)
         scores[COUNTS][name] = counts.score(x)[rows]
@@ -131,11 +131,6 @@ def _strangeness(learner: Learner, splits: LanguageSplits, options: EvaluationOp
     features = learner.inside(splits.train.x).features
     density = factor_of(options.mahalanobis, features.shape[1])
     return strangeness(density, features, splits.train.x, splits.num_classes)
-
-
-def _rows_of(seen: Seen, rows: Int[Tensor, " n"]) -> Seen:
-    inside = seen.inside
-    return Seen(seen.probs[rows], None if inside is None else Inside(inside.features[rows], inside.logits[rows]))
 
 
 def _in_part(splits: LanguageSplits) -> LanguageSplits:

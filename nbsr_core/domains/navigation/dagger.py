@@ -7,6 +7,7 @@ would, asks the expert what it should have done at each place, and trains on tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,5 +124,5 @@ def _padded(split: Split, steps: int, which: str) -> Tensor:
     missing = steps - values.shape[1]
     if not missing:
         return values
-    filler = values.new_full((len(values), missing, *values.shape[2:]), 0 if which == "x" else -1)
+    filler = values.new_full((len(values), missing, *values.shape[2:]), math.nan if which == "x" else -1)
     return torch.cat([values, filler], dim=1)

@@ -26,6 +26,9 @@ class Navigation(Domain):
     shown: ClassVar = (
         "success",
         "halts",
+        "ece",
+        "ece_raw",
+        "nll",
         "mean_depth",
         "alien_overlay/halts",
         "alien_replacing/halts",

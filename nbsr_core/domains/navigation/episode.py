@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nbsr_core.domains.domain import Answer, Question
 from nbsr_core.domains.navigation.drawing import animation, episode_svg, map_pixels, view_pixels
-from nbsr_core.domains.navigation.evaluation import halting_limit, keyframe_steps
+from nbsr_core.domains.navigation.evaluation import keyframe_steps
 from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr, CloningLearner
 from nbsr_core.domains.navigation.rollout import run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationSplits
@@ -78,12 +78,11 @@ def explain_episode(learner: Learner, splits: Splits, question: Question) -> Ans
         raise InputError("navigation has no prompt to explain; give an episode")
     number = question.episode if question.episode is not None else question.sample or 0
     play = _play_map if splits.maps else _play_keyframes
-    limit = halting_limit(learner, splits, question.max_vacuity)
-    played = play(learner, splits, number, question.eta, limit)
+    played = play(learner, splits, number, question.eta, question.max_vacuity)
     stops = _stops(learner, played, question)
     text = "\n".join([played.title, *(stop.line() for stop in stops), f"outcome: {played.outcome}"])
     if question.max_vacuity is None:
-        text += "\n(no max_vacuity was set: this agent never halts)"
+        text += "\n(this agent never halts)"
     pictures = _pictures(played, stops)
     svg = episode_svg(pictures[-1:] if played.cells is not None else pictures, text.splitlines())
     data = {"title": played.title, "outcome": played.outcome, "steps": [asdict(stop) for stop in stops]}
@@ -153,14 +152,13 @@ def _play_keyframes(
 
 def _stops(learner: CloningLearner, played: Played, question: Question) -> list[Stop]:
     episode, steps = played.frames.unsqueeze(0), len(played.frames)
-    seen = torch.ones(1, steps, dtype=torch.bool)
-    trace = learner.trace(episode, seen) if isinstance(learner, ClonedNbsr) else None
+    trace = learner.trace(episode) if isinstance(learner, ClonedNbsr) else None
     if trace is not None:
         said = trace.exit(question.eta, question.max_vacuity)
         probs, closeness, vacuity, depth = said.probs, trace.density, said.vacuity, said.depth
     else:
         assert isinstance(learner, ClonedClassifier)
-        classified = learner.classify(episode, seen)
+        classified = learner.classify(episode)
         probs, closeness, vacuity, depth = classified.probs, classified.closeness, None, None
     stops = []
     for step in range(steps):

@@ -1,9 +1,13 @@
-"""Behavioural cloning through time: each step of an episode is a classification, the gradient goes back over all."""
+"""Behavioural cloning through time: each step of an episode is a classification, the gradient goes back over all.
+
+To whoever asks, a split of episodes is a split of steps: probabilities, labels, features and walks have one row for
+each step that an episode really has, those of an episode side by side. So steps are judged as the samples of any other
+domain are.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,11 +20,11 @@ from nbsr_core.domains.navigation.rollout import Decision, run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationSplits
 from nbsr_core.domains.navigation.world import VIEW
 from nbsr_core.learning import Batches, TrainingConfig
-from nbsr_core.learning.learners import NO_WALK, Answers, Execution, TorchLearner, answers_of_walks, ignored_by_walk
+from nbsr_core.learning.learners import NO_WALK, Execution, Inside, NbsrLearner, TorchLearner
 from nbsr_core.learning.objectives import weighted_terms
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.model.memory import ClassifiedStep, FrameJudge, MemoryClassifier, NBSRMem
-from nbsr_core.model.network import evaluating
+from nbsr_core.model.network import NBSR, evaluating
 from nbsr_core.options.specs import ObjectiveWeights
 from nbsr_core.trace.belief_trace import BeliefTrace
 
@@ -33,13 +37,19 @@ def as_episodes(x: Tensor) -> Float[Tensor, "N T C view view"]:
     return x.reshape(len(x), -1, x.shape[1] // VIEW**2, VIEW, VIEW) if x.ndim == 2 else x
 
 
+def seen_in(x: Float[Tensor, "N T C view view"]) -> Bool[Tensor, "N T"]:
+    """Which frames there were: those after an episode's end are NaN."""
+    return ~x[:, :, 0, 0, 0].isnan()
+
+
 class CloningLearner(TorchLearner):
-    """A policy trained on episodes: `x` is [N, T, C, 5, 5], `y` is [N, T] with -1 after an episode's end."""
+    """A policy trained on episodes: `x` is [N, T, C, 5, 5], `y` is [N, T], NaN and -1 after an episode's end."""
 
     module: FrameJudge
+    has_features = True
 
     def __init__(self, module: FrameJudge, dagger: DaggerOptions) -> None:
-        super().__init__(module)
+        TorchLearner.__init__(self, module)  # not what stands between: NBSR's learner asks for more
         self.dagger = dagger
         self.episodes: EpisodeBatches | None = None
 
@@ -54,11 +64,6 @@ class CloningLearner(TorchLearner):
     def grows(self, config: TrainingConfig) -> bool:
         """Not where episodes are gathered: rounds are spread over all epochs."""
         return super().grows(config) and not self.dagger.rounds
-
-    @property
-    @abstractmethod
-    def knows_vacuity(self) -> bool:
-        """Whether it halts by `max_vacuity`; others have a threshold of their own, see `halting_limit`."""
 
     @torch.no_grad()
     def finish(self, splits: Splits) -> None:
@@ -79,33 +84,27 @@ class CloningLearner(TorchLearner):
         return Split(walked.frames, walked.expert)
 
     @abstractmethod
-    def step_probabilities(
-        self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
-    ) -> Float[Tensor, "steps K"]:
-        """Probabilities of every seen step before calibration, those of an episode side by side."""
-
-    @abstractmethod
     def decide(
         self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None
     ) -> tuple[Decision, Any]:
         """One step in use, see `rollout.Policy`."""
 
-    @torch.no_grad()
-    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
-        """Class probabilities of every step of every episode at full effort, one row per step."""
-        episodes = as_episodes(x)
-        return self._of_split(episodes, torch.ones(episodes.shape[:2], dtype=torch.bool))
+    @abstractmethod
+    def doubts(self, x: Float[Tensor, "N T C view view"], eta: float | None = None) -> Float[Tensor, " steps"]:
+        """What is compared with the limit above which it halts, for every step."""
 
-    @torch.no_grad()
-    def _of_split(self, x: Tensor, seen: Tensor) -> Float[Tensor, "steps K"]:
-        parts = zip(x.split(CHUNK), seen.split(CHUNK), strict=True)
-        return torch.cat([self.step_probabilities(frames, there) for frames, there in parts])
+    def labels(self, y: Int[Tensor, "N T"]) -> Int[Tensor, " steps"]:
+        return y[y >= 0]
 
-    def answers(self, split: Split) -> Answers:
-        """For every step that an episode really has, beside the expert's action."""
-        seen = split.y >= 0
-        raw = self._of_split(split.x, seen)
-        return Answers(self._calibrated(raw), raw, split.y[seen])
+    def _oracle(self, x: Tensor) -> Float[Tensor, "steps d"]:
+        """What each step is decided on: the memory, or the features of the frame where there is none."""
+
+        def remember(episodes: Tensor) -> Tensor:
+            seen = seen_in(episodes)
+            oracle: Tensor = self.module.frames(episodes, seen).oracle[seen]
+            return oracle
+
+        return torch.cat([self.by_chunks(remember, part) for part in as_episodes(x).split(CHUNK)])
 
     @property
     def device(self) -> torch.device:
@@ -115,31 +114,27 @@ class CloningLearner(TorchLearner):
 class ClonedClassifier(CloningLearner):
     """CNN and CNN-GRU: cross-entropy at every step. They halt where their doubt is above a limit, as NBSR does.
 
-    With a density factor the doubt of a step is `1 - closeness` of its frame, and the limit is `max_vacuity`: the same
-    factor, fitted by the same code, takes NBSR's evidence away and its vacuity to 1 where it falls to 0. Without one
-    the doubt is `1 - confidence`, and the limit follows from the validation steps (`evaluation.halting_limit`).
+    With a density factor the doubt of a step is `1 - closeness` of its frame, a vacuity: the same factor, fitted by the
+    same code, takes NBSR's evidence away and its vacuity to 1 where it falls to 0. Without one it is `1 - confidence`.
     """
 
     family = "baseline"
-
-    def __init__(self, module: MemoryClassifier, dagger: DaggerOptions) -> None:
-        super().__init__(module, dagger)
-        self.model = module
+    module: MemoryClassifier
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
-        seen = y >= 0
-        return {"loss": F.cross_entropy(module(x, seen), y[seen])}
+        return {"loss": F.cross_entropy(module(x, seen_in(x)), self.labels(y))}
 
     @property
     def terms(self) -> tuple[str, ...]:
         return ("loss",)
 
-    def step_probabilities(
-        self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
-    ) -> Float[Tensor, "steps K"]:
-        with evaluating(self.model):
-            logits: Tensor = self.model(x.to(self.device), seen.to(self.device))
-            return logits.softmax(-1).cpu()
+    def inside(self, x: Tensor) -> Inside:
+        """What the head reads at every step, and the logits that it makes of it."""
+        oracle = self._oracle(x)
+        return Inside(oracle, self.by_chunks(self.module.head, oracle))
+
+    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
+        return self.inside(x).logits.softmax(-1)
 
     def decide(
         self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None
@@ -151,49 +146,47 @@ class ClonedClassifier(CloningLearner):
 
     def step(self, frames: Float[Tensor, "N C view view"], state: Any) -> tuple[ClassifiedStep, Any]:
         """What it says of one step as it is used, calibrated where it is; and the memory for the next."""
-        with evaluating(self.model):
-            said, state = self.model.step(frames.to(self.device), state)
+        with evaluating(self.module):
+            said, state = self.module.step(frames.to(self.device), state)
         closeness = None if said.closeness is None else said.closeness.cpu()
         return ClassifiedStep(self._calibrated(said.probs.cpu()), closeness), state
 
-    @torch.no_grad()
-    def classify(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> ClassifiedStep:
-        """The same for every seen step of whole episodes, one row per step."""
-        probs, closeness = self._calibrated(self._of_split(x, seen)), None
-        if self.model.density is not None and self.model.density.fitted:
-            closeness = self.by_chunks(self._closeness, x[seen])
-        return ClassifiedStep(probs, closeness)
+    def classify(self, x: Float[Tensor, "N T C view view"]) -> ClassifiedStep:
+        """The same for every step of whole episodes, one row per step."""
+        closeness = None
+        if self.module.density is not None and self.module.density.fitted:
+            closeness = self.by_chunks(self._closeness, x[seen_in(x)])
+        return ClassifiedStep(self.probabilities(x), closeness)
 
-    def doubts(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> Float[Tensor, " steps"]:
-        """What is compared with the limit above which it halts, for every seen step."""
-        return self._doubt(self.classify(x, seen))
+    def doubts(self, x: Float[Tensor, "N T C view view"], eta: float | None = None) -> Float[Tensor, " steps"]:
+        return self._doubt(self.classify(x))
 
     def _closeness(self, frames: Float[Tensor, "N C view view"]) -> Float[Tensor, " N"]:
-        found = self.model.closeness(frames)
+        found = self.module.closeness(frames)
         assert found is not None
         return found
 
     def _doubt(self, said: ClassifiedStep) -> Float[Tensor, " steps"]:
-        if self.model.density is None:
+        if not self.knows_vacuity:
             return 1 - said.probs.amax(-1)
         # As long as the factor is not fitted, nothing is doubted: NBSR's evidence is whole then.
         return said.probs.new_zeros(len(said.probs)) if said.closeness is None else 1 - said.closeness
 
     @property
     def knows_vacuity(self) -> bool:
-        return self.model.density is not None
+        """Whether it halts by a density factor; otherwise by its confidence."""
+        return self.module.density is not None
 
     @property
     def ignores(self) -> dict[str, str]:
-        return super().ignores | NO_WALK
+        doubt = {"evaluation.doubt": "agents doubt by their density factor or, without one, by their confidence"}
+        return super().ignores | NO_WALK | doubt
 
 
-class ClonedNbsr(CloningLearner):
-    """NBSR with or without memory: the objective at every step."""
+class ClonedNbsr(CloningLearner, NbsrLearner):
+    """NBSR with or without memory: the objective at every step. Its walks are those of the steps."""
 
-    family = "nbsr"
-    walks = True
-    knows_vacuity = True
+    module: NBSRMem
 
     def __init__(
         self,
@@ -203,61 +196,43 @@ class ClonedNbsr(CloningLearner):
         dagger: DaggerOptions,
     ) -> None:
         super().__init__(module, dagger)
-        self.model, self.objective, self.admissible = module, objective, admissible
-
-    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
-        seen = y >= 0
-        admissible = None if self.admissible is None else self.admissible.to(y.device)
-        return weighted_terms(self.objective, module(x, seen), y[seen], epoch=epoch, admissible=admissible)
+        self.objective, self.admissible = objective, admissible
 
     @property
-    def terms(self) -> tuple[str, ...]:
-        return self.objective.terms
+    def model(self) -> NBSR:
+        """The walk that follows the memory."""
+        return self.module.walk
 
-    def calibrate(self, split: Split) -> None:
-        """One temperature per depth, from every step that an episode really has."""
-        self.use_temperatures(())
-        seen = split.y >= 0
-        self.model.walk.calibrate(self.trace(split.x, seen), split.y[seen])
-        self.temperatures = self.model.walk.calibration.found
+    @model.setter
+    def model(self, walk: NBSR) -> None:
+        self.module.walk = walk
 
-    def use_temperatures(self, temperatures: Sequence[float]) -> None:
-        super().use_temperatures(temperatures)
-        self.model.walk.calibration.use(temperatures)
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
+        admissible = None if self.admissible is None else self.admissible.to(y.device)
+        walks = module(x, seen_in(x))
+        return weighted_terms(self.objective, walks, self.labels(y), epoch=epoch, admissible=admissible)
 
     @torch.no_grad()
-    def trace(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> BeliefTrace:
-        """The walks behind every seen step, one row per step."""
-        parts = zip(x.split(CHUNK), seen.split(CHUNK), strict=True)
-        with evaluating(self.model):
-            walks = [self.model(frames.to(self.device), there.to(self.device)).detach() for frames, there in parts]
-        return BeliefTrace.concat(walks)
+    def trace(self, x: Tensor) -> BeliefTrace:
+        """The walks behind every step, one row per step."""
+        with evaluating(self.module):
+            parts = [part.to(self.device) for part in as_episodes(x).split(CHUNK)]
+            return BeliefTrace.concat([self.module(part, seen_in(part)).detach() for part in parts])
 
-    def step_probabilities(
-        self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
-    ) -> Float[Tensor, "steps K"]:
-        return self.trace(x, seen).raw_probabilities().cpu()
-
-    def probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
-        episodes = as_episodes(x)
-        return self.trace(episodes, torch.ones(episodes.shape[:2], dtype=torch.bool)).probabilities().cpu()
-
-    def answers(self, split: Split) -> Answers:
-        seen = split.y >= 0
-        return answers_of_walks(self.trace(split.x, seen), split.y[seen])
+    def doubts(self, x: Float[Tensor, "N T C view view"], eta: float | None = None) -> Float[Tensor, " steps"]:
+        """The vacuity where the walk stops."""
+        return self.trace(x).exit(eta).vacuity.cpu()
 
     def decide(
         self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None
     ) -> tuple[Decision, Any]:
-        with evaluating(self.model):
-            said, state = self.model.step(frames.to(self.device), state, eta=eta, max_vacuity=max_vacuity)
+        with evaluating(self.module):
+            said, state = self.module.step(frames.to(self.device), state, eta=eta, max_vacuity=max_vacuity)
         return Decision(said.label.cpu(), said.abstained.cpu(), said.depth.cpu()), state
 
     @property
     def ignores(self) -> dict[str, str]:
-        unread = ("evaluation.max_nll_loss", "evaluation.audits", "evaluation.prune")
-        not_judged = dict.fromkeys(unread, "navigation does not look at it")
-        return super().ignores | ignored_by_walk(self.model.walk) | not_judged
+        return super().ignores | {"evaluation.audits": "whole episodes are told instead, by nbsr explain"}
 
 
 def _steps(split: Split) -> tuple[Float[Tensor, "steps C view view"], Int[Tensor, " steps"]]:

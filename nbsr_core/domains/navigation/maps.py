@@ -5,6 +5,8 @@ Every map is generated, from a stream of its own for each purpose: training, val
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -100,13 +102,13 @@ def with_aliens(maps: Maps, generator: torch.Generator, brightness: float) -> Ma
 
 
 def demonstrations(maps: Maps) -> tuple[Tensor, Tensor]:
-    """What the expert saw and did on each map: frames [N, T, C, 5, 5] and actions [N, T], 0 and -1 after the goal."""
+    """What the expert saw and did on each map: frames [N, T, C, 5, 5] and actions [N, T], NaN and -1 after the goal."""
     steps, rows = distances(maps), torch.arange(len(maps))
     length = steps[rows, maps.start[:, 0], maps.start[:, 1]]
     position, frames, actions = maps.start, [], []
     for step in range(int(length.max())):
         action, under_way = best_actions(maps, steps, position), step < length
-        frames.append(look(maps, position) * under_way.view(-1, 1, 1, 1))
+        frames.append(look(maps, position).masked_fill(~under_way.view(-1, 1, 1, 1), math.nan))
         actions.append(torch.where(under_way, action, -1))
         position = torch.where(under_way.unsqueeze(1), move(maps, position, action).position, position)
     return torch.stack(frames, dim=1), torch.stack(actions, dim=1)

@@ -74,7 +74,7 @@ class FrameDensityOptions(DensityOptions):
 class ClassifierOptions:
     """A softmax on the frame's features, or on the memory.
 
-    A density factor scales no evidence here: it says when to halt, where `1 - closeness` is above `max_vacuity`.
+    A density factor scales no evidence here: it says when to halt. `1 - closeness` of the frame stands for the vacuity.
     """
 
     encoder: EncoderOptions = field(default_factory=EncoderOptions)

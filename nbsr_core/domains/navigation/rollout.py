@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -47,7 +48,7 @@ class Episodes:
     """What happened on N maps; exactly one of the four ends, or none where the steps ran out.
 
     Attributes:
-        frames: all that was seen, [N, T, C, 5, 5].
+        frames: all that was seen, [N, T, C, 5, 5]; NaN after the end.
         actions: all that was done, -1 after the end and where the agent halted.
         expert: what the expert would have done in the same place, -1 after the end.
         position: where the agent stood before each step and after the last, [N, T+1, 2].
@@ -118,7 +119,7 @@ def run_episodes(
         wanted = best_actions(under_way, steps_to_goal[here], position[here])
         moved = move(under_way, position[here], decision.action)
         goes = ~decision.halted
-        frames.append(_spread(seen, here, count, 0.0))
+        frames.append(_spread(seen, here, count, math.nan))
         actions.append(_spread(decision.action.masked_fill(decision.halted, -1), here, count, -1))
         experts.append(_spread(wanted, here, count, -1))
         depths.append(_spread(decision.depth, here, count, 0))

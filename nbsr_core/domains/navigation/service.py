@@ -52,9 +52,9 @@ class NextMove(Service):
         if not isinstance(self.learner, ClonedNbsr | ClonedClassifier):
             raise InputError(f"navigation serves policies that were cloned for it, got {type(self.learner).__name__}")
         if isinstance(self.learner, ClonedNbsr):
-            with evaluating(self.learner.model):
-                walked, state = self.learner.model.step(frames, state, eta=asked.eta, max_vacuity=asked.max_vacuity)
-            return Said.of_walk(walked, self.learner.model.walk.graph), state
+            with evaluating(self.learner.module):
+                walked, state = self.learner.module.step(frames, state, eta=asked.eta, max_vacuity=asked.max_vacuity)
+            return Said.of_walk(walked, self.learner.model.graph), state
         said, state = self.learner.step(frames, state)
         answer = Said.of_softmax(said.probs)
         if said.closeness is not None:

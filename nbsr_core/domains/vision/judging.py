@@ -75,7 +75,7 @@ def add_unknown(evaluation: Evaluation, learner: Learner, splits: VisionSplits, 
     """How well each detector, and a model's own doubt, tells each out-of-distribution set from the test pictures.
 
     A model without a belief of its own doubts by the detector that `options.doubt` names, and abstains by it where it
-    is less sure than of 95% of the validation pictures, the rule by which NBSR's largest vacuity is chosen.
+    is less sure than of `options.answered` of the validation pictures, as NBSR's largest vacuity is chosen.
     """
     sets = {TEST: splits.test.x, **splits.ood}
     seen = {name: look(learner, x) for name, x in sets.items()}
@@ -98,7 +98,7 @@ def add_unknown(evaluation: Evaluation, learner: Learner, splits: VisionSplits, 
     else:
         doubts = {name: -score for name, score in scores[own].items()}
         known = -detectors[own](look(learner, splits.valid.x))
-        limit = None if options.max_vacuity == NEVER else threshold(known)
+        limit = None if options.max_vacuity == NEVER else threshold(known, options.answered)
     _add_separation(evaluation, scores, own)
     if limit is not None:
         for name in splits.ood:

@@ -6,7 +6,6 @@ its options and seed, and the sample walks once more. Where code or data are no 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,10 @@ from nbsr_core import attribute
 from nbsr_core.belief import dirichlet
 from nbsr_core.domains.domain import Answer, Domain, Question, Signature
 from nbsr_core.errors import InputError
+from nbsr_core.evaluation.abstention import MAX_DOUBT
 from nbsr_core.evaluation.after_training import temperatures_in
 from nbsr_core.evaluation.attribution import shares_by_input, strongest_features, varied
+from nbsr_core.evaluation.evaluation import exit_threshold
 from nbsr_core.learning.learners import Learner, NbsrLearner
 from nbsr_core.learning.references.boosted_trees import BoostedTrees
 from nbsr_core.learning.splits import Splits
@@ -58,7 +59,8 @@ def explain(
     data: Any = from_plain(domain.data, trial.data)
     splits = domain.load(data, trial.seed)
     question = question if isinstance(question, Question) else Question(sample=question)
-    question = replace(question, eta=_eta(result), max_vacuity=result.max_vacuity(trial.evaluation))
+    limit = result.metrics.get(names.test(MAX_DOUBT), result.max_vacuity(trial.evaluation))
+    question = replace(question, eta=exit_threshold(result.metrics), max_vacuity=limit)
     learner = rebuild(trial, result, domain, splits, store)
     notes = []
     if domain.fingerprint(data) != trial.data_fingerprint:
@@ -153,7 +155,7 @@ def _explain(
     x = splits.test.x[sample : sample + 1]
     trace = learner.trace(x)
     trail = trace.audit(0)
-    eta, max_vacuity = _eta(result), result.max_vacuity(trial.evaluation)
+    eta, max_vacuity = exit_threshold(result.metrics), result.max_vacuity(trial.evaluation)
     stopped = trace.exit(eta, max_vacuity)
     total: tuple[Feature, ...] = ()
     by_expert: list[tuple[Feature, ...]] = [()] * len(trail.steps)
@@ -205,11 +207,3 @@ def _explain(
         notes=tuple(notes),
         graph=learner.model.graph,
     )
-
-
-def _eta(result: TrialResult) -> float | None:
-    """The trial's threshold. JSON has no infinities: without a number, either nobody exited early or everybody did."""
-    eta: float | None = result.metrics.get(names.ETA)
-    if eta is None and result.metrics.get(names.fast("exited")):
-        return math.inf
-    return eta

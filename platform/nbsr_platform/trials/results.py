@@ -68,8 +68,9 @@ class TrialResult:
         return [self.trained_in, self.environment] if self.was_judged_again else [self.environment]
 
     def max_vacuity(self, evaluation: Mapping[str, Any]) -> float | None:
-        """Above it the model abstains when it may exit early: chosen on the validation split, or as its trial says."""
-        return self.metrics.get(names.fast("max_vacuity"), evaluation.get("max_vacuity"))
+        """Above it the model abstains, with early exit where it has one: chosen on validation, or as its trial says."""
+        chosen = [self.metrics.get(name) for name in (names.fast("max_vacuity"), names.test("max_vacuity"))]
+        return next((limit for limit in chosen if limit is not None), evaluation.get("max_vacuity"))
 
     def to_json(self) -> str:
         plain = {

@@ -45,7 +45,8 @@ def built(domain: str, name: str, **changed: Any) -> tuple[Any, NBSR]:
     if domain == "vision":
         changed["backbone"] = BackboneOptions(name="small")
     learner: Any = kind.build(replace(kind.options(), **changed), signature_of(domain))
-    return learner, learner.model if isinstance(learner, NbsrLearner) else learner.model.walk
+    assert isinstance(learner, NbsrLearner)
+    return learner, learner.model
 
 
 def test_all_domains_with_a_graph_are_here() -> None:

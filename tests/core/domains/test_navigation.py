@@ -16,8 +16,8 @@ from torch.multiprocessing.spawn import start_processes
 import nbsr_core as nbsr
 from nbsr_core.domains.domain import Question, Signature, find_domain
 from nbsr_core.domains.navigation.dagger import DaggerOptions, EpisodeBatches
-from nbsr_core.domains.navigation.evaluation import HALTING_WARNING, evaluate
-from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr, CloningLearner
+from nbsr_core.domains.navigation.evaluation import evaluate
+from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr, CloningLearner, seen_in
 from nbsr_core.domains.navigation.models import (
     ClassifierOptions,
     FrameDensityOptions,
@@ -31,6 +31,7 @@ from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.learning import TrainingConfig
 from nbsr_core.learning.learners import Execution
 from nbsr_core.learning.objectives import Objective
+from nbsr_core.options.specs import DETECTORS
 
 NAVIGATION = find_domain("navigation")
 OURS = RoutedMemoryOptions(
@@ -38,7 +39,7 @@ OURS = RoutedMemoryOptions(
     density=FrameDensityOptions(enabled=True, quantile=0.999),
     objective=Objective(concept=0.3, every_depth=1.0),
 )
-KEYFRAMES = NavigationData(train=600, valid=200, test=200, noise=0.1, alien=3.0)
+KEYFRAMES = NavigationData(train=600, valid=600, test=200, noise=0.1, alien=3.0)
 MAZES = NavigationData(task="tmaze", train=40, valid=20, test=20)
 QUICK = TrainingConfig(epochs=8, batch_size=32, learning_rate=3e-3, optimizer="adamw", clip_norm=1.0)
 
@@ -72,12 +73,43 @@ def maze() -> tuple[ClonedNbsr, NavigationSplits]:
 
 def test_it_remembers_the_cue_and_halts_before_the_alien(keyframes: tuple[ClonedNbsr, NavigationSplits]) -> None:
     learner, splits = keyframes
-    found = evaluate(learner, splits, EvaluationOptions(max_vacuity=0.5)).metrics
-    assert found["test/success"] >= 0.98
-    assert found["alien_overlay/halts"] > 0.98
-    assert found["alien_replacing/halts"] > 0.98
-    assert found["test/halts"] < 0.02
-    assert found["fast/mean_depth"] < found["test/mean_depth"] == 2.0
+    for options in (EvaluationOptions(answered=1.0, detectors=()), EvaluationOptions(max_vacuity=0.5, detectors=())):
+        found = figures(learner, splits, options).metrics
+        assert found["test/success"] >= 0.98
+        assert found["alien_overlay/halts"] > 0.98
+        assert found["alien_replacing/halts"] > 0.98
+        assert found["test/halts"] < 0.02
+        assert found["test/success"] <= found["test/right"]
+        assert found["fast/mean_depth"] < found["test/mean_depth"] == 2.0
+
+
+def test_steps_are_judged_as_the_samples_of_other_domains_are(
+    keyframes: tuple[ClonedNbsr, NavigationSplits], maze: tuple[ClonedNbsr, NavigationSplits]
+) -> None:
+    for learner, splits in (keyframes, maze):
+        found = figures(learner, splits, EvaluationOptions(answered=1.0)).metrics
+        y = splits.test.y[splits.test.y >= 0]
+        assert found["test/accuracy"] == pytest.approx(nbsr.metrics.accuracy(learner.answers(splits.test).probs, y))
+        judged = ("nll_raw", "aurc", "augrc", "set_size", "controlled_coverage")
+        for where in ("test", "depth1", "depth2"):
+            assert {f"{where}/{name}" for name in judged} <= found.keys()
+        said = learner.trace(splits.test.x)
+        assert len(said) == len(y)
+        assert found["depth1/accuracy"] == pytest.approx(nbsr.metrics.accuracy(said.probabilities(1), y))
+        assert found["test/coverage"] == pytest.approx(
+            float((said.exit(None).vacuity <= found["test/max_vacuity"]).double().mean()), abs=0.002
+        )
+
+
+def test_frames_after_the_end_of_an_episode_are_no_steps(maze: tuple[ClonedNbsr, NavigationSplits]) -> None:
+    learner, splits = maze
+    x, y = splits.test.x, splits.test.y
+    assert seen_in(x).equal(y >= 0)
+    assert not seen_in(x).all()
+    longer = torch.cat([x, torch.full_like(x[:, :2], torch.nan)], dim=1)
+    torch.testing.assert_close(learner.probabilities(longer), learner.probabilities(x))
+    torch.testing.assert_close(learner.inside(longer).features, learner.inside(x).features)
+    assert learner.inside(x).features.shape == (int((y >= 0).sum()), 128)
 
 
 def test_a_graph_without_classes_is_walked_and_judged_too(keyframes: tuple[ClonedNbsr, NavigationSplits]) -> None:
@@ -90,12 +122,28 @@ def test_a_graph_without_classes_is_walked_and_judged_too(keyframes: tuple[Clone
     assert "test/routing_agreement" not in found
 
 
-def test_without_a_threshold_it_never_halts_and_says_so(keyframes: tuple[ClonedNbsr, NavigationSplits]) -> None:
+def test_nobody_halts_where_that_is_switched_off(keyframes: tuple[ClonedNbsr, NavigationSplits]) -> None:
     learner, splits = keyframes
-    found = evaluate(learner, splits, EvaluationOptions(eta=5.0))
-    assert found.metrics["alien_overlay/halts"] == 0.0
-    assert any("never halts" in warning for warning in found.warnings)
+    found = figures(learner, splits, EvaluationOptions(eta=5.0, max_vacuity=1.0))
+    assert found.metrics["alien_overlay/halts"] == found.metrics["alien_overlay/fast/halts"] == 0.0
+    assert "test/max_vacuity" not in found.metrics
     assert any("no test" in warning for warning in found.warnings)
+
+
+def test_the_limit_is_chosen_on_validation_steps_by_one_rule_for_all(
+    keyframes: tuple[ClonedNbsr, NavigationSplits], baseline: tuple[ClonedClassifier, NavigationSplits]
+) -> None:
+    splits = replace(keyframes[1], extra={})
+    other = replace(splits, test=replace(splits.test, x=3 * splits.test.x))
+    plain = build("cnn_gru", RecurrentClassifierOptions(), splits)
+    for learner, limit in ((keyframes[0], "max_vacuity"), (baseline[0], "max_vacuity"), (plain, "max_doubt")):
+        for answered in (0.9, 1.0):
+            options = EvaluationOptions(answered=answered, detectors=())
+            found, again = (figures(learner, each, options).metrics for each in (splits, other))
+            assert found["valid/halts"] <= 1 - answered + 1e-9
+            doubts = learner.doubts(splits.valid.x)
+            assert float((doubts < found[f"test/{limit}"] - 2e-6).double().mean()) < answered, "no larger than needed"
+            assert again[f"test/{limit}"] == found[f"test/{limit}"], "the test split has no say in it"
 
 
 DENSITY = FrameDensityOptions(enabled=True, quantile=0.999)
@@ -126,17 +174,36 @@ def test_a_baseline_halts_by_the_density_factor_of_nbsr(baseline: tuple[ClonedCl
     assert found.metrics["alien_overlay/halts"] > 0.98
     assert found.metrics["alien_replacing/halts"] > 0.98
     assert found.metrics["test/halts"] < 0.02
-    never = figures(learner, splits, EvaluationOptions())
-    assert never.metrics["alien_overlay/halts"] == 0.0
-    assert never.warnings == [HALTING_WARNING]
-    assert never.metrics["test/accuracy"] == found.metrics["test/accuracy"], "closeness changes no answer"
+    assert found.metrics["alien_overlay/auroc"] > 0.99, "of the factor that it halts by"
+    chosen = figures(learner, splits, EvaluationOptions(answered=1.0)).metrics
+    assert chosen["alien_overlay/halts"] > 0.98
+    assert chosen["valid/halts"] == 0.0
+    assert chosen["test/halts"] == pytest.approx(chosen["test/abstained"], abs=0.002), "it halts where it abstains"
+    never = figures(learner, splits, EvaluationOptions(max_vacuity=1.0)).metrics
+    assert never["alien_overlay/halts"] == 0.0
+    assert never["test/accuracy"] == found.metrics["test/accuracy"], "closeness changes no answer"
+
+
+def test_detectors_of_the_unknown_stand_beside_the_frame_detector(
+    keyframes: tuple[ClonedNbsr, NavigationSplits], baseline: tuple[ClonedClassifier, NavigationSplits]
+) -> None:
+    for learner, splits in (keyframes, baseline):
+        found = figures(learner, splits, EvaluationOptions(answered=1.0)).metrics
+        for detector in DETECTORS:
+            for figure in ("auroc", "fpr95"):
+                assert 0 <= found[f"alien_replacing/{figure}_{detector}"] <= 1
+        split = splits.extra["alien_replacing"]
+        shown = torch.arange(len(split)) * 4 + split.y
+        energy = [learner.inside(x).logits.double().logsumexp(-1) for x in (splits.test.x, split.x)]
+        expected = nbsr.metrics.auroc(energy[0], energy[1][shown])
+        assert found["alien_replacing/auroc_energy"] == pytest.approx(expected)
 
 
 def test_the_factor_of_a_baseline_is_that_of_nbsr_frame_by_frame(
     baseline: tuple[ClonedClassifier, NavigationSplits], keyframes: tuple[ClonedNbsr, NavigationSplits]
 ) -> None:
     frames = baseline[1].extra["alien_overlay"].x[:50].flatten(0, 1)
-    ours, theirs = (learner.model.closeness(frames) for learner in (keyframes[0], baseline[0]))
+    ours, theirs = (learner.module.closeness(frames) for learner in (keyframes[0], baseline[0]))
     assert ours is not None
     assert theirs is not None
     assert float(ours.min()) < 0.01 < 0.99 < float(ours.max())
@@ -148,13 +215,13 @@ def test_a_baseline_without_a_density_factor_halts_where_it_is_least_confident()
     learner = build("cnn_gru", RecurrentClassifierOptions(), splits)
     list(learner.train(splits, replace(QUICK, epochs=2), 0, Execution()))
     found = figures(learner, splits, EvaluationOptions(max_vacuity=0.5)).metrics
-    assert found["valid/halts"] == pytest.approx(0.05, abs=0.002)
+    assert found["valid/halts"] == pytest.approx(0.05, abs=0.002), "a vacuity says nothing to it, whoever sets it"
+    assert figures(learner, splits, EvaluationOptions()).metrics == found
     doubt = 1 - learner.probabilities(splits.test.x).amax(-1)
     assert found["test/halts"] == pytest.approx(float((doubt > found["test/max_doubt"]).double().mean()))
-    for never in (None, 1.0):
-        found = figures(learner, splits, EvaluationOptions(max_vacuity=never)).metrics
-        assert found["test/halts"] == found["alien_overlay/halts"] == 0.0
-        assert "test/max_doubt" not in found
+    found = figures(learner, splits, EvaluationOptions(max_vacuity=1.0)).metrics
+    assert found["test/halts"] == found["alien_overlay/halts"] == 0.0
+    assert "test/max_doubt" not in found
 
 
 def test_steps_without_noise_are_alike_in_every_batch_and_nobody_halts_there() -> None:
@@ -175,7 +242,7 @@ def test_in_closed_loop_a_baseline_halts_before_aliens_and_a_stored_one_does_too
     learner = build("cnn_gru", options, splits)
     list(learner.train(splits, replace(QUICK, epochs=2), 0, Execution()))
     found = figures(learner, splits, EvaluationOptions(max_vacuity=0.5)).metrics
-    moves = figures(learner, splits, EvaluationOptions()).metrics
+    moves = figures(learner, splits, EvaluationOptions(max_vacuity=1.0)).metrics
     assert found["alien/crashes"] == 0.0 < moves["alien/crashes"]
     assert found["alien/halts"] > 0.0
     again = build("cnn_gru", options, splits)
@@ -209,7 +276,7 @@ def test_reactive_policies_cannot_know_the_turn() -> None:
     splits = load(NavigationData(train=300, valid=50, test=400), 0)
     learner = build("cnn", NAVIGATION.models["cnn"].options(), splits)
     list(learner.train(splits, replace(QUICK, epochs=3), 0, Execution()))
-    success = evaluate(learner, splits, EvaluationOptions()).metrics["test/success"]
+    success = evaluate(learner, splits, EvaluationOptions(max_vacuity=1.0)).metrics["test/success"]
     assert 0.5 < success < 0.75
 
 
@@ -239,7 +306,7 @@ def test_dagger_asks_the_expert_on_the_agents_own_ways(tmp_path: Path) -> None:
     assert sizes == [40, 40, 45, 45, 50, 50]
     resumed = EpisodeBatches(splits.train, 16, 6, learner.dagger, learner, splits.maps["train"], kept)
     assert resumed.gathered.keys() == {1, 2}
-    assert resumed.gathered[2].x.equal(batches.gathered[2].x)
+    torch.testing.assert_close(resumed.gathered[2].x, batches.gathered[2].x, rtol=0, atol=0, equal_nan=True)
     for x, y in batches.epoch(0, 5):
         assert int((y >= 0).sum(1).max()) == y.shape[1] == x.shape[1]
 
@@ -264,7 +331,7 @@ def test_workers_share_a_round_of_dagger_and_all_get_what_one_would_have_gathere
     for rank in range(2):
         x_of_all, y_of_all = torch.load(tmp_path / f"{rank} of 2")
         assert y_of_all.equal(y)
-        torch.testing.assert_close(x_of_all, x)
+        torch.testing.assert_close(x_of_all, x, equal_nan=True)
 
 
 def test_dagger_without_maps_is_refused() -> None:

@@ -12,20 +12,36 @@ from hypothesis import strategies as st
 from toys import Toy, ToyData
 
 from nbsr_core.domains.domain import Signature
-from nbsr_core.evaluation.abstention import ANSWERED, threshold
+from nbsr_core.errors import InputError
+from nbsr_core.evaluation.abstention import threshold
 from nbsr_core.evaluation.evaluation import EvaluationOptions, classification_figures, evaluate_classification
 from nbsr_core.learning.learners import Learner, NbsrLearner
 from nbsr_core.learning.splits import Splits
 
+ANSWERED = EvaluationOptions().answered
 
-@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=60))
-def test_the_threshold_is_the_smallest_that_answers_as_many_as_asked(values: list[float]) -> None:
+
+@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=60), st.sampled_from([0.5, ANSWERED, 1.0]))
+def test_the_threshold_is_the_smallest_that_answers_as_many_as_asked(values: list[float], answered: float) -> None:
     doubt = torch.tensor(values, dtype=torch.float64)
-    limit = threshold(doubt)
-    assert float((doubt <= limit).double().mean()) >= ANSWERED
+    limit = threshold(doubt, answered)
+    assert float((doubt <= limit).double().mean()) >= answered
     smaller = doubt[doubt < limit]
     if len(smaller):
-        assert float((doubt <= smaller.max()).double().mean()) < ANSWERED
+        assert float((doubt <= smaller.max()).double().mean()) < answered
+
+
+@pytest.mark.parametrize("kind", ["nbsr", "mlp"])
+def test_a_study_says_which_share_is_answered_for_every_model(kind: str) -> None:
+    learner, splits = learned(kind)
+    swapped = replace(splits, test=splits.valid)  # what is chosen on these samples is kept on these samples
+    judged = [EvaluationOptions(answered=share) for share in (0.5, 1.0)]
+    found = [evaluate_classification(learner, swapped, options).metrics for options in judged]
+    assert 0.5 <= found[0]["test/coverage"] < 0.6
+    assert found[1]["test/coverage"] == 1.0
+    for wrong in (0.0, 1.1):
+        with pytest.raises(InputError, match=r"answered must lie in \(0, 1\]"):
+            EvaluationOptions(answered=wrong)
 
 
 def learned(kind: str) -> tuple[Learner, Splits]:
