@@ -9,15 +9,17 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nbsr_core.domains.navigation.dagger import DaggerOptions, EpisodeBatches
 from nbsr_core.domains.navigation.rollout import Decision, run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationSplits
 from nbsr_core.domains.navigation.world import VIEW
 from nbsr_core.learning import Batches, TrainingConfig
-from nbsr_core.learning.learners import NO_WALK, Answers, Execution, TorchLearner, answers_of_walks, ignored_by_walk
+from nbsr_core.learning.learners import Answers, Classifier, Execution, TorchLearner, answers_of_walks, ignored_by_walk
 from nbsr_core.learning.objectives import weighted_terms
+from nbsr_core.learning.references.dropout import McDropout
+from nbsr_core.learning.references.ensemble import Ensemble
+from nbsr_core.learning.references.evidential import EvidentialClassifier
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.model.memory import ClassifiedStep, FrameJudge, MemoryClassifier, NBSRMem
 from nbsr_core.model.network import evaluating
@@ -38,8 +40,8 @@ class CloningLearner(TorchLearner):
 
     module: FrameJudge
 
-    def __init__(self, module: FrameJudge, dagger: DaggerOptions) -> None:
-        super().__init__(module)
+    def __init__(self, module: FrameJudge, dagger: DaggerOptions, **of_kind: Any) -> None:
+        super().__init__(module, **of_kind)
         self.dagger = dagger
         self.episodes: EpisodeBatches | None = None
 
@@ -103,16 +105,31 @@ class CloningLearner(TorchLearner):
 
     def answers(self, split: Split) -> Answers:
         """For every step that an episode really has, beside the expert's action."""
-        seen = split.y >= 0
-        raw = self._of_split(split.x, seen)
-        return Answers(self._calibrated(raw), raw, split.y[seen])
+        raw = self._of_split(split.x, split.y >= 0)
+        return Answers(self._calibrated(raw), raw, self.labels(split.y))
+
+    def labels(self, y: Int[Tensor, "N T"]) -> Int[Tensor, " steps"]:
+        """The expert's action at every step that an episode really has."""
+        return y[y >= 0]
 
     @property
     def device(self) -> torch.device:
         return next(self.module.parameters()).device
 
 
-class ClonedClassifier(CloningLearner):
+class OfSeenSteps(nn.Module):
+    """A policy's module, or a wrapping of it, that is asked about the seen steps of a batch alone."""
+
+    def __init__(self, module: nn.Module, seen: Bool[Tensor, "N T"]) -> None:
+        super().__init__()
+        self.module, self.seen = module, seen
+
+    def forward(self, x: Float[Tensor, "N T C view view"]) -> Tensor:
+        said: Tensor = self.module(x, self.seen)
+        return said
+
+
+class ClonedClassifier(CloningLearner, Classifier):
     """CNN and CNN-GRU: cross-entropy at every step. They halt where their doubt is above a limit, as NBSR does.
 
     With a density factor the doubt of a step is `1 - closeness` of its frame, and the limit is `max_vacuity`: the same
@@ -120,26 +137,20 @@ class ClonedClassifier(CloningLearner):
     the doubt is `1 - confidence`, and the limit follows from the validation steps (`evaluation.halting_limit`).
     """
 
-    family = "baseline"
+    has_features = False  # frames are judged by a density factor, not by detectors
 
-    def __init__(self, module: MemoryClassifier, dagger: DaggerOptions) -> None:
-        super().__init__(module, dagger)
+    def __init__(self, module: MemoryClassifier, dagger: DaggerOptions, **of_kind: Any) -> None:
+        super().__init__(module, dagger, **of_kind)
         self.model = module
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
-        seen = y >= 0
-        return {"loss": F.cross_entropy(module(x, seen), y[seen])}
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        return ("loss",)
+        return super().loss(OfSeenSteps(module, y >= 0), x, y, epoch)
 
     def step_probabilities(
         self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]
     ) -> Float[Tensor, "steps K"]:
         with evaluating(self.model):
-            logits: Tensor = self.model(x.to(self.device), seen.to(self.device))
-            return logits.softmax(-1).cpu()
+            return self.probabilities_of(self.model(x.to(self.device), seen.to(self.device))).cpu()
 
     def decide(
         self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None
@@ -151,10 +162,13 @@ class ClonedClassifier(CloningLearner):
 
     def step(self, frames: Float[Tensor, "N C view view"], state: Any) -> tuple[ClassifiedStep, Any]:
         """What it says of one step as it is used, calibrated where it is; and the memory for the next."""
-        with evaluating(self.model):
-            said, state = self.model.step(frames.to(self.device), state)
-        closeness = None if said.closeness is None else said.closeness.cpu()
-        return ClassifiedStep(self._calibrated(said.probs.cpu()), closeness), state
+        frames = frames.to(self.device)
+        with evaluating(self.model), torch.inference_mode():
+            known = self.model.frames(frames.unsqueeze(1), None, state)
+            raw = self.probabilities_of(self.model.head(known.oracle[:, 0]))
+            closeness = self.model.closeness(frames, known.features[:, 0])
+        probs = self._calibrated(raw.cpu())
+        return ClassifiedStep(probs, None if closeness is None else closeness.cpu()), known.state
 
     @torch.no_grad()
     def classify(self, x: Float[Tensor, "N T C view view"], seen: Bool[Tensor, "N T"]) -> ClassifiedStep:
@@ -183,9 +197,19 @@ class ClonedClassifier(CloningLearner):
     def knows_vacuity(self) -> bool:
         return self.model.density is not None
 
-    @property
-    def ignores(self) -> dict[str, str]:
-        return super().ignores | NO_WALK
+
+class ClonedEvidential(ClonedClassifier, EvidentialClassifier):
+    """An evidential policy."""
+
+
+class ClonedEnsemble(ClonedClassifier, Ensemble):
+    """A deep ensemble of policies; each remembers for itself."""
+
+
+class ClonedDropout(ClonedClassifier, McDropout):
+    """A policy with Monte Carlo dropout."""
+
+    at_once = CHUNK
 
 
 class ClonedNbsr(CloningLearner):

@@ -62,8 +62,9 @@ class EvidentialClassifier(Classifier):
     def terms(self) -> tuple[str, ...]:
         return ("loss", "squares", "misleading")
 
-    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        return self.by_chunks(lambda part: dirichlet.mean(self.belief(self.module(part)), validate_args=False), x)
+    def probabilities_of(self, outputs: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+        """The mean of the belief."""
+        return dirichlet.mean(self.belief(outputs), validate_args=False)
 
     def inside(self, x: Tensor) -> Inside:
         """The features before the head, and `log alpha`."""
