@@ -56,12 +56,13 @@ class EvidentialTerms(Terms):
     """How an evidential network is trained (Sensoy et al., 2018).
 
     Attributes:
-        penalty: weight of the divergence of evidence for wrong classes from none. That paper has 1, for ten classes;
-            the divergence grows with their number, and with dozens of them the whole weight can leave no evidence.
+        penalty: weight of the divergence of evidence for wrong classes from none, divided by the number of classes,
+            with which the divergence grows. That paper's weight of 1, for ten classes, is 10 here, and leaves dozens of
+            classes without any evidence. The default was chosen on validation data with 3, 10, 41 and 65 classes.
         anneal_epochs: over how many epochs that weight grows from 0; 0 starts with all of it.
     """
 
-    penalty: float = 1.0
+    penalty: float = 0.1
     anneal_epochs: int = field(default=10, metadata=counts_when("penalty is above 0", lambda terms: terms.penalty > 0))
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Several frame memories side by side as if they were one: what an ensemble of policies sees and remembers."""
+"""What references need beside the CNN-GRU: frame memories side by side, and heads with several answers to a step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from nbsr_core.model.memory import FrameMemory, Recollection, State
+from nbsr_core.belief.density import DensityFactor
+from nbsr_core.model.memory import FrameMemory, Judged, MemoryClassifier, Recollection, State
 
 
 class SideBySide(nn.Module):
@@ -57,3 +58,23 @@ class FrameMemories(FrameMemory):
         parts = zip(self.grus, known.oracle.chunk(len(self.grus), -1), states, strict=True)
         oracles, after = zip(*(gru(part, before) for gru, part, before in parts), strict=True)
         return Recollection(known.features, torch.cat(oracles, -1), torch.cat(after, -1))
+
+
+class ManyAnswersMemory(MemoryClassifier):
+    """The same classifier with a head that gives several answers to each step: of members, or of thinned networks.
+
+    Args:
+        head: from oracles [N, d] to outputs of which the last dimension are the classes.
+    """
+
+    def __init__(
+        self, frames: FrameMemory, num_classes: int, density: DensityFactor | None, judged: Judged, head: nn.Module
+    ) -> None:
+        super().__init__(frames, num_classes, density, judged)
+        self.add_module("head", head)  # in the place of the linear one
+
+    def forward(self, x: Float[Tensor, "B T ..."], seen: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "... K"]:
+        """All outputs for every step (only those `seen`), those of an episode side by side."""
+        oracle: Tensor = self.frames(x, seen).oracle
+        outputs: Tensor = self.head(oracle.flatten(0, 1) if seen is None else oracle[seen])
+        return outputs

@@ -8,7 +8,6 @@ evidential regulariser (`objective`), LayerNorm (`encoder.layer_norm`) with weig
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from torch import nn
@@ -23,7 +22,7 @@ from nbsr_core.domains.navigation.learners import (
     ClonedEvidential,
     ClonedNbsr,
 )
-from nbsr_core.domains.navigation.memories import FrameMemories
+from nbsr_core.domains.navigation.memories import FrameMemories, ManyAnswersMemory
 from nbsr_core.domains.navigation.world import VIEW
 from nbsr_core.domains.references import EvidentialTerms, Members, Thinning
 from nbsr_core.domains.tabular import WHERE_ENABLED, DensityOptions, WalkOptions, class_owners
@@ -178,13 +177,13 @@ def _classifier(
     options: ClassifierOptions,
     signature: Signature,
     frames: FrameMemory,
-    head: Callable[[nn.Module], nn.Module] = lambda linear: linear,
+    head: nn.Module | None = None,
 ) -> MemoryClassifier:
-    """Frames and a head on their memory; `head` makes it of the linear one that a classifier has."""
-    density = options.density.of_frames(frames, signature)
-    model = MemoryClassifier(frames, signature.num_classes, density, options.density.of)
-    model.add_module("head", head(model.head))
-    return model
+    """Frames and a head on their memory: a linear one, or one that gives several answers."""
+    density, judged = options.density.of_frames(frames, signature), options.density.of
+    if head is None:
+        return MemoryClassifier(frames, signature.num_classes, density, judged)
+    return ManyAnswersMemory(frames, signature.num_classes, density, judged, head)
 
 
 def _build_classifier(options: ClassifierOptions, signature: Signature) -> ClonedClassifier:
@@ -200,14 +199,15 @@ def _build_ensemble(options: EnsembleOptions, signature: Signature) -> ClonedEns
     members = [_frames(options, signature) for _ in range(options.members)]
     heads = Heads(nn.Linear(member.oracle_dim, signature.num_classes) for member in members)
     split = nn.Unflatten(-1, (options.members, members[0].oracle_dim))
-    model = _classifier(options, signature, FrameMemories(members), lambda _: nn.Sequential(split, heads))
+    model = _classifier(options, signature, FrameMemories(members), nn.Sequential(split, heads))
     return ClonedEnsemble(model, options.dagger, members=options.members)
 
 
 def _build_dropout(options: DropoutOptions, signature: Signature) -> ClonedDropout:
     frames = _frames(options, signature)
     dropout = ThinnedDropout(frames.oracle_dim, options.rate, options.passes, place=0)
-    model = _classifier(options, signature, frames, lambda linear: nn.Sequential(dropout, linear))
+    linear = nn.Linear(frames.oracle_dim, signature.num_classes)
+    model = _classifier(options, signature, frames, nn.Sequential(dropout, linear))
     return ClonedDropout(model, options.dagger)
 
 
