@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nbsr_core.domains.domain import Domain, ModelKind, Signature
-from nbsr_core.domains.references import CART
+from nbsr_core.domains.references import tabular_references
+from nbsr_core.domains.tabular import XGBOOST
 from nbsr_core.errors import InputError
 from nbsr_core.options.specs import ExpertSpec, ObjectiveWeights
 
@@ -152,7 +153,8 @@ class Iris(Domain):
     models: ClassVar = {
         "nbsr": ModelKind("nbsr", ToyOptions, _build_toy),
         "mlp": ModelKind("baseline", FlatOptions, _build_flat),
-        "cart": CART,
+        "xgboost": XGBOOST,
+        **tabular_references(standardise=True),
     }
 
     def load(self, data: Any, seed: int) -> Splits:

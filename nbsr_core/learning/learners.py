@@ -189,6 +189,9 @@ class StopsEarly(Protocol):
 class TorchLearner(Learner):
     """A module trained by gradient descent; subclasses say what its loss is."""
 
+    at_once: ClassVar[int] = TRACE_CHUNK
+    """Samples that go through the module together when a whole split is asked for."""
+
     def __init__(self, module: nn.Module) -> None:
         self.module = module
 
@@ -252,7 +255,7 @@ class TorchLearner(Learner):
         """What a part of the module makes of a whole split, on its device in chunks, given back on the CPU."""
         with evaluating(self.module):
             device = next(self.module.parameters()).device
-            return torch.cat([compute(part.to(device)).cpu() for part in x.split(TRACE_CHUNK)])
+            return torch.cat([compute(part.to(device)).cpu() for part in x.split(self.at_once)])
 
     def state(self) -> dict[str, Any]:
         return self.module.state_dict()
@@ -286,7 +289,10 @@ class TorchLearner(Learner):
 
 
 class Classifier(TorchLearner):
-    """A module that gives logits, trained with cross-entropy: the flat baselines."""
+    """A module that gives logits, trained with cross-entropy: the flat baselines.
+
+    References whose modules give something else say what its loss is, and in `probabilities_of` what it answers.
+    """
 
     family = "baseline"
 
@@ -297,8 +303,13 @@ class Classifier(TorchLearner):
     def terms(self) -> tuple[str, ...]:
         return ("loss",)
 
+    def probabilities_of(self, outputs: Any) -> Float[Tensor, "N K"]:
+        """What the module's outputs answer: the softmax of logits [N, K]."""
+        answer: Tensor = outputs.softmax(-1)
+        return answer
+
     def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        return self.by_chunks(lambda part: self.module(part).softmax(-1), x)
+        return self.by_chunks(lambda part: self.probabilities_of(self.module(part)), x)
 
     @property
     def has_features(self) -> bool:

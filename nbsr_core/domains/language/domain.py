@@ -15,7 +15,7 @@ from nbsr_core.domains.language.judging import (
     depth_by_token,
     language_figures,
 )
-from nbsr_core.domains.language.models import ENSEMBLE, EVIDENTIAL, MOE, NBSR_KIND, STANDARD
+from nbsr_core.domains.language.models import MOE, NBSR_KIND, REFERENCES, STANDARD
 from nbsr_core.domains.language.service import NextWord
 from nbsr_core.domains.service import Service
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, classification_figures
@@ -33,8 +33,7 @@ class Language(Domain):
         "nbsr": NBSR_KIND,
         "standard": STANDARD,
         "moe": MOE,
-        "evidential": EVIDENTIAL,
-        "ensemble": ENSEMBLE,
+        **REFERENCES,
     }
     shown: ClassVar = (
         "perplexity",

@@ -5,6 +5,7 @@ All see tokens as flattened rows [rows, d]; their labels are the tokens that are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,15 +17,18 @@ from nbsr_core.domains.language import grammar
 from nbsr_core.domains.language.data import Routers, routing_graph, with_routers
 from nbsr_core.domains.language.grammar import PAD
 from nbsr_core.domains.language.reading import TokenNBSR
-from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions
-from nbsr_core.domains.references import EvidentialTerms, Members
+from nbsr_core.domains.language.transformer import CausalTransformer, TransformerOptions, TransformerStages
+from nbsr_core.domains.references import EvidentialTerms, FlatNetworks, Gates, L, Members, Thinning, references_on
 from nbsr_core.domains.tabular import WalkOptions, class_owners
 from nbsr_core.errors import InputError
 from nbsr_core.kernels import Layout, StackedLinear
 from nbsr_core.learning.learners import Classifier, NbsrLearner
+from nbsr_core.learning.references.dropout import McDropout
+from nbsr_core.learning.references.early_exit import EarlyExit
 from nbsr_core.learning.references.ensemble import Ensemble
 from nbsr_core.learning.references.evidential import EvidentialClassifier
 from nbsr_core.learning.references.flat import flat_network
+from nbsr_core.learning.references.soft_tree import SoftTreeClassifier
 from nbsr_core.learning.splits import Splits
 from nbsr_core.model.network import evaluating
 from nbsr_core.model.routers import RouterSpec
@@ -43,16 +47,31 @@ class StandardOptions:
 class EvidentialOptions(EvidentialTerms, StandardOptions):
     """The monolithic baseline as an evidential network (Sensoy et al., 2018): a Dirichlet belief in one step."""
 
-    def __post_init__(self) -> None:
-        self.check_terms()
-
 
 @dataclass(frozen=True)
 class EnsembleOptions(Members, StandardOptions):
     """A deep ensemble of the monolithic baseline (Lakshminarayanan et al., 2017), transformers and all."""
 
-    def __post_init__(self) -> None:
-        self.check_members()
+
+@dataclass(frozen=True)
+class DropoutOptions(Thinning, StandardOptions):
+    """The monolithic baseline with Monte Carlo dropout (Gal and Ghahramani, 2016) on the transformer's output.
+
+    The dropout inside the transformer is ordinary: on in training, off in use.
+    """
+
+
+@dataclass(frozen=True)
+class SoftTreeOptions(Gates, StandardOptions):
+    """A soft decision tree on the transformer's output, in the place of the linear map."""
+
+
+@dataclass(frozen=True)
+class EarlyExitOptions(StandardOptions):
+    """The monolithic baseline with a head at each block of the transformer (Teerapittayanon et al., 2016).
+
+    Each token stops where a head is sure enough of it; its threshold is chosen as NBSR's is, on the answer's entropy.
+    """
 
 
 @dataclass(frozen=True)
@@ -118,6 +137,22 @@ class TokenEnsemble(TokenLabels, Ensemble):
     """A deep ensemble over tokens."""
 
 
+class TokenDropout(TokenLabels, McDropout):
+    """Monte Carlo dropout over tokens."""
+
+    at_once = 32  # sentences: each token goes through all passes
+
+
+class TokenSoftTree(TokenLabels, SoftTreeClassifier):
+    """A soft tree over tokens."""
+
+    at_once = 64  # sentences: each leaf has an answer of its own to each token
+
+
+class TokenEarlyExit(TokenLabels, EarlyExit):
+    """Heads at each block, over tokens."""
+
+
 class TokenNbsr(TokenLabels, NbsrLearner):
     """NBSR over tokens."""
 
@@ -156,32 +191,45 @@ class Top1Head(nn.Module):
         return scaled
 
 
-def _with_backbone(options: TransformerOptions, signature: Signature, head: nn.Module) -> TokenClassifier:
-    transformer = CausalTransformer(signature.num_classes, signature.num_features, options)
-    return TokenClassifier(flat_network(transformer, head))
+TOKEN_LEARNERS: dict[type[Classifier], type[Classifier]] = {
+    EvidentialClassifier: TokenEvidential,
+    Ensemble: TokenEnsemble,
+    McDropout: TokenDropout,
+    SoftTreeClassifier: TokenSoftTree,
+    EarlyExit: TokenEarlyExit,
+}
+
+
+class TokenNetworks(FlatNetworks):
+    """The shared transformer, and one linear map to the vocabulary."""
+
+    def body(self, options: StandardOptions | MoeOptions, signature: Signature) -> tuple[nn.Module, int]:
+        transformer = CausalTransformer(signature.num_classes, signature.num_features, options.transformer)
+        return transformer, options.transformer.dim
+
+    def stages(self, options: StandardOptions, signature: Signature) -> tuple[nn.Module, Sequence[int]]:
+        """Its blocks."""
+        shape = options.transformer
+        blocks = TransformerStages(signature.num_classes, signature.num_features, shape)
+        return blocks, [shape.dim] * shape.layers
+
+    def learner(self, kind: type[L]) -> type[L]:
+        """The same with the labels of tokens."""
+        of_tokens = TOKEN_LEARNERS[kind]
+        assert issubclass(of_tokens, kind)
+        return of_tokens
+
+
+FLAT_NETWORKS = TokenNetworks()
 
 
 def build_standard(options: StandardOptions, signature: Signature) -> TokenClassifier:
-    head = nn.Linear(options.transformer.dim, signature.num_classes)
-    return _with_backbone(options.transformer, signature, head)
-
-
-def _parts(options: StandardOptions, signature: Signature) -> tuple[nn.Module, nn.Module]:
-    transformer = CausalTransformer(signature.num_classes, signature.num_features, options.transformer)
-    return transformer, nn.Linear(options.transformer.dim, signature.num_classes)
-
-
-def build_evidential(options: EvidentialOptions, signature: Signature) -> TokenEvidential:
-    return TokenEvidential(flat_network(*_parts(options, signature)), options.penalty, options.anneal_epochs)
-
-
-def build_ensemble(options: EnsembleOptions, signature: Signature) -> TokenEnsemble:
-    return TokenEnsemble(_parts(options, signature) for _ in range(options.members))
+    return TokenClassifier(flat_network(*FLAT_NETWORKS.parts(options, signature)))
 
 
 def build_moe(options: MoeOptions, signature: Signature) -> TokenClassifier:
-    head = Top1Head(options.transformer.dim, signature.num_classes, options.experts)
-    return _with_backbone(options.transformer, signature, head)
+    transformer, dim = FLAT_NETWORKS.body(options, signature)
+    return TokenClassifier(flat_network(transformer, Top1Head(dim, signature.num_classes, options.experts)))
 
 
 def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
@@ -201,6 +249,14 @@ def build_nbsr(options: NbsrOptions, signature: Signature) -> TokenNbsr:
 
 STANDARD = ModelKind("baseline", StandardOptions, build_standard)
 MOE = ModelKind("baseline", MoeOptions, build_moe)
-EVIDENTIAL = ModelKind("baseline", EvidentialOptions, build_evidential)
-ENSEMBLE = ModelKind("baseline", EnsembleOptions, build_ensemble)
+REFERENCES = references_on(
+    FLAT_NETWORKS,
+    {
+        "evidential": EvidentialOptions,
+        "ensemble": EnsembleOptions,
+        "mc_dropout": DropoutOptions,
+        "soft_tree": SoftTreeOptions,
+        "early_exit": EarlyExitOptions,
+    },
+)
 NBSR_KIND = ModelKind("nbsr", NbsrOptions, build_nbsr)

@@ -91,9 +91,29 @@ class CausalTransformer(nn.Module):
         self.blocks = nn.Sequential(*(Block(options) for _ in range(options.layers)))
 
     def forward(self, x: Int[Tensor, "B T"]) -> Float[Tensor, "rows d"]:
+        return self.rows(self.blocks(self.embedded(x)), x)
+
+    def embedded(self, x: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
+        """Words and places, before the first block."""
         if x.shape[1] > self.length:
             raise InputError(f"this model reads {self.length} tokens at most, got {x.shape[1]}")
-        h: Tensor = self.blocks(self.tokens(x) + self.places[: x.shape[1]])
+        h: Tensor = self.tokens(x) + self.places[: x.shape[1]]
+        return h
+
+    @staticmethod
+    def rows(h: Float[Tensor, "B T d"], x: Int[Tensor, "B T"]) -> Float[Tensor, "rows d"]:
+        """Of a block's output, a row for each token that is not padding."""
         h = h.flatten(0, 1)
         held = (x != PAD).flatten()
         return h if bool(held.all()) else h[held]
+
+
+class TransformerStages(CausalTransformer):
+    """The same transformer, of which each block's output is wanted: a network with a head at each block reads them."""
+
+    def forward(self, x: Int[Tensor, "B T"]) -> list[Float[Tensor, "rows d"]]:  # type: ignore[override]
+        h, found = self.embedded(x), []
+        for block in self.blocks:
+            h = block(h)
+            found.append(self.rows(h, x))
+        return found

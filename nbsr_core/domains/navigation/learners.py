@@ -13,15 +13,17 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nbsr_core.domains.navigation.dagger import DaggerOptions, EpisodeBatches
 from nbsr_core.domains.navigation.rollout import Decision, run_episodes
 from nbsr_core.domains.navigation.tasks import NavigationSplits
 from nbsr_core.domains.navigation.world import VIEW
 from nbsr_core.learning import Batches, TrainingConfig
-from nbsr_core.learning.learners import NO_WALK, Execution, Inside, NbsrLearner, TorchLearner
+from nbsr_core.learning.learners import Classifier, Execution, Inside, NbsrLearner, TorchLearner
 from nbsr_core.learning.objectives import weighted_terms
+from nbsr_core.learning.references.dropout import McDropout
+from nbsr_core.learning.references.ensemble import Ensemble
+from nbsr_core.learning.references.evidential import EvidentialClassifier
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.model.memory import ClassifiedStep, FrameJudge, MemoryClassifier, NBSRMem
 from nbsr_core.model.network import NBSR, evaluating
@@ -48,8 +50,8 @@ class CloningLearner(TorchLearner):
     module: FrameJudge
     has_features = True
 
-    def __init__(self, module: FrameJudge, dagger: DaggerOptions) -> None:
-        TorchLearner.__init__(self, module)  # not what stands between: NBSR's learner asks for more
+    def __init__(self, module: FrameJudge, dagger: DaggerOptions, **of_kind: Any) -> None:
+        super().__init__(module, **of_kind)
         self.dagger = dagger
         self.episodes: EpisodeBatches | None = None
 
@@ -111,22 +113,29 @@ class CloningLearner(TorchLearner):
         return next(self.module.parameters()).device
 
 
-class ClonedClassifier(CloningLearner):
+class OfSeenSteps(nn.Module):
+    """A policy's module, or a wrapping of it, that is asked about the seen steps of a batch alone."""
+
+    def __init__(self, module: nn.Module, seen: Bool[Tensor, "N T"]) -> None:
+        super().__init__()
+        self.module, self.seen = module, seen
+
+    def forward(self, x: Float[Tensor, "N T C view view"]) -> Tensor:
+        said: Tensor = self.module(x, self.seen)
+        return said
+
+
+class ClonedClassifier(CloningLearner, Classifier):
     """CNN and CNN-GRU: cross-entropy at every step. They halt where their doubt is above a limit, as NBSR does.
 
     With a density factor the doubt of a step is `1 - closeness` of its frame, a vacuity: the same factor, fitted by the
     same code, takes NBSR's evidence away and its vacuity to 1 where it falls to 0. Without one it is `1 - confidence`.
     """
 
-    family = "baseline"
     module: MemoryClassifier
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
-        return {"loss": F.cross_entropy(module(x, seen_in(x)), self.labels(y))}
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        return ("loss",)
+        return super().loss(OfSeenSteps(module, seen_in(x)), x, y, epoch)
 
     def inside(self, x: Tensor) -> Inside:
         """What the head reads at every step, and the logits that it makes of it."""
@@ -134,7 +143,7 @@ class ClonedClassifier(CloningLearner):
         return Inside(oracle, self.by_chunks(self.module.head, oracle))
 
     def raw_probabilities(self, x: Tensor) -> Float[Tensor, "steps K"]:
-        return self.inside(x).logits.softmax(-1)
+        return self.by_chunks(lambda part: self.probabilities_of(self.module.head(part)), self._oracle(x))
 
     def decide(
         self, frames: Float[Tensor, "N C view view"], state: Any, eta: float | None, max_vacuity: float | None
@@ -146,10 +155,13 @@ class ClonedClassifier(CloningLearner):
 
     def step(self, frames: Float[Tensor, "N C view view"], state: Any) -> tuple[ClassifiedStep, Any]:
         """What it says of one step as it is used, calibrated where it is; and the memory for the next."""
-        with evaluating(self.module):
-            said, state = self.module.step(frames.to(self.device), state)
-        closeness = None if said.closeness is None else said.closeness.cpu()
-        return ClassifiedStep(self._calibrated(said.probs.cpu()), closeness), state
+        frames = frames.to(self.device)
+        with evaluating(self.module), torch.inference_mode():
+            known = self.module.frames(frames.unsqueeze(1), None, state)
+            raw = self.probabilities_of(self.module.head(known.oracle[:, 0]))
+            closeness = self.module.closeness(frames, known.features[:, 0])
+        probs = self._calibrated(raw.cpu())
+        return ClassifiedStep(probs, None if closeness is None else closeness.cpu()), known.state
 
     def classify(self, x: Float[Tensor, "N T C view view"]) -> ClassifiedStep:
         """The same for every step of whole episodes, one row per step."""
@@ -180,7 +192,26 @@ class ClonedClassifier(CloningLearner):
     @property
     def ignores(self) -> dict[str, str]:
         doubt = {"evaluation.doubt": "agents doubt by their density factor or, without one, by their confidence"}
-        return super().ignores | NO_WALK | doubt
+        return super().ignores | doubt
+
+
+class ClonedEvidential(ClonedClassifier, EvidentialClassifier):
+    """An evidential policy."""
+
+    has_features = False  # its frames are judged by the density factor, as those of every policy
+
+
+class ClonedEnsemble(ClonedClassifier, Ensemble):
+    """A deep ensemble of policies; each remembers for itself."""
+
+    has_features = False
+
+
+class ClonedDropout(ClonedClassifier, McDropout):
+    """A policy with Monte Carlo dropout."""
+
+    has_features = False
+    at_once = CHUNK
 
 
 class ClonedNbsr(CloningLearner, NbsrLearner):
@@ -195,7 +226,8 @@ class ClonedNbsr(CloningLearner, NbsrLearner):
         admissible: Bool[Tensor, "nodes K"] | None,
         dagger: DaggerOptions,
     ) -> None:
-        super().__init__(module, dagger)
+        TorchLearner.__init__(self, module)  # not NbsrLearner's: the walk is a part of the module
+        self.dagger, self.episodes = dagger, None
         self.objective, self.admissible = objective, admissible
 
     @property

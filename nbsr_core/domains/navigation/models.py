@@ -1,5 +1,7 @@
 """The four policies, all on the same CNN: CNN and CNN-GRU with a softmax, NBSR without memory and NBSR-Mem.
 
+Beside them stand references of uncertainty, made of the CNN-GRU: evidential, an ensemble, Monte Carlo dropout.
+
 The paper's four stabilisers are options: softmax routing through time (`routing`), the concept loss and the masked
 evidential regulariser (`objective`), LayerNorm (`encoder.layer_norm`) with weight decay on the CNN alone (`training`).
 """
@@ -13,11 +15,21 @@ from torch import nn
 from nbsr_core.belief.density import DensityFactor
 from nbsr_core.domains.domain import ModelKind, Signature
 from nbsr_core.domains.navigation.dagger import DaggerOptions
-from nbsr_core.domains.navigation.learners import ClonedClassifier, ClonedNbsr
+from nbsr_core.domains.navigation.learners import (
+    ClonedClassifier,
+    ClonedDropout,
+    ClonedEnsemble,
+    ClonedEvidential,
+    ClonedNbsr,
+)
+from nbsr_core.domains.navigation.memories import FrameMemories, ManyAnswersMemory
 from nbsr_core.domains.navigation.world import VIEW
+from nbsr_core.domains.references import EvidentialTerms, Members, Thinning
 from nbsr_core.domains.tabular import WHERE_ENABLED, DensityOptions, WalkOptions, class_owners
 from nbsr_core.errors import InputError
 from nbsr_core.graph.decision_graph import DecisionGraph
+from nbsr_core.learning.references.dropout import ThinnedDropout
+from nbsr_core.learning.references.ensemble import Heads
 from nbsr_core.model.experts import ExpertSpec
 from nbsr_core.model.memory import FrameMemory, Judged, MemoryClassifier, NBSRMem
 from nbsr_core.model.network import NBSR
@@ -93,6 +105,21 @@ class RecurrentClassifierOptions(ClassifierOptions):
     memory: int = 128
 
 
+@dataclass(frozen=True)
+class EvidentialOptions(EvidentialTerms, RecurrentClassifierOptions):
+    """The CNN-GRU as an evidential network (Sensoy et al., 2018): a Dirichlet belief in one step at every frame."""
+
+
+@dataclass(frozen=True)
+class EnsembleOptions(Members, RecurrentClassifierOptions):
+    """A deep ensemble of the CNN-GRU (Lakshminarayanan et al., 2017); each member has eyes and a memory of its own."""
+
+
+@dataclass(frozen=True)
+class DropoutOptions(Thinning, RecurrentClassifierOptions):
+    """The CNN-GRU with Monte Carlo dropout (Gal and Ghahramani, 2016) on the memory that the softmax reads."""
+
+
 def _paper_objective() -> ObjectiveWeights:
     return ObjectiveWeights(concept=0.1, regulariser=0.02, anneal_epochs=10)
 
@@ -141,12 +168,47 @@ def frame_memory(encoder: EncoderOptions, signature: Signature, memory: int | No
     return FrameMemory(cnn, squash, encoder.features, memory)
 
 
-def _build_classifier(options: ClassifierOptions, signature: Signature) -> ClonedClassifier:
+def _frames(options: ClassifierOptions, signature: Signature) -> FrameMemory:
     memory = options.memory if isinstance(options, RecurrentClassifierOptions) else None
-    frames = frame_memory(options.encoder, signature, memory)
-    density = options.density.of_frames(frames, signature)
-    model = MemoryClassifier(frames, signature.num_classes, density, options.density.of)
-    return ClonedClassifier(model, options.dagger)
+    return frame_memory(options.encoder, signature, memory)
+
+
+def _classifier(
+    options: ClassifierOptions,
+    signature: Signature,
+    frames: FrameMemory,
+    head: nn.Module | None = None,
+) -> MemoryClassifier:
+    """Frames and a head on their memory: a linear one, or one that gives several answers."""
+    density, judged = options.density.of_frames(frames, signature), options.density.of
+    if head is None:
+        return MemoryClassifier(frames, signature.num_classes, density, judged)
+    return ManyAnswersMemory(frames, signature.num_classes, density, judged, head)
+
+
+def _build_classifier(options: ClassifierOptions, signature: Signature) -> ClonedClassifier:
+    return ClonedClassifier(_classifier(options, signature, _frames(options, signature)), options.dagger)
+
+
+def _build_evidential(options: EvidentialOptions, signature: Signature) -> ClonedEvidential:
+    model = _classifier(options, signature, _frames(options, signature))
+    return ClonedEvidential(model, options.dagger, penalty=options.penalty, anneal_epochs=options.anneal_epochs)
+
+
+def _build_ensemble(options: EnsembleOptions, signature: Signature) -> ClonedEnsemble:
+    members = [_frames(options, signature) for _ in range(options.members)]
+    heads = Heads(nn.Linear(member.oracle_dim, signature.num_classes) for member in members)
+    split = nn.Unflatten(-1, (options.members, members[0].oracle_dim))
+    model = _classifier(options, signature, FrameMemories(members), nn.Sequential(split, heads))
+    return ClonedEnsemble(model, options.dagger, members=options.members)
+
+
+def _build_dropout(options: DropoutOptions, signature: Signature) -> ClonedDropout:
+    frames = _frames(options, signature)
+    dropout = ThinnedDropout(frames.oracle_dim, options.rate, options.passes, place=0)
+    linear = nn.Linear(frames.oracle_dim, signature.num_classes)
+    model = _classifier(options, signature, frames, nn.Sequential(dropout, linear))
+    return ClonedDropout(model, options.dagger)
 
 
 def _build_routed(options: RoutedOptions, signature: Signature) -> ClonedNbsr:
@@ -163,4 +225,7 @@ MODELS = {
     "nbsr": ModelKind("nbsr", RoutedOptions, _build_routed),
     "cnn_gru": ModelKind("baseline", RecurrentClassifierOptions, _build_classifier),
     "cnn": ModelKind("baseline", ClassifierOptions, _build_classifier),
+    "evidential": ModelKind("baseline", EvidentialOptions, _build_evidential),
+    "ensemble": ModelKind("baseline", EnsembleOptions, _build_ensemble),
+    "mc_dropout": ModelKind("baseline", DropoutOptions, _build_dropout),
 }

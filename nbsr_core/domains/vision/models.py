@@ -14,7 +14,16 @@ from torch.nn import functional as F
 
 from nbsr_core.domains import tabular
 from nbsr_core.domains.domain import ModelKind, Signature
-from nbsr_core.domains.references import EvidentialTerms, Members, Thinning
+from nbsr_core.domains.references import (
+    CartOptions,
+    EvidentialTerms,
+    FlatNetworks,
+    Gates,
+    Members,
+    Thinning,
+    build_cart,
+    references_on,
+)
 from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, scaling_of, width
 from nbsr_core.domains.vision.data import pixel_names
 from nbsr_core.domains.vision.packed_images import CIFAR10
@@ -22,10 +31,9 @@ from nbsr_core.domains.vision.views import scaled
 from nbsr_core.errors import InputError
 from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.learning.learners import NO_WALK, Classifier, Inside, NbsrLearner, TorchLearner
-from nbsr_core.learning.references.dropout import McDropout, ThinnedDropout, thinned_layers
-from nbsr_core.learning.references.ensemble import Ensemble
-from nbsr_core.learning.references.evidential import EvidentialClassifier
+from nbsr_core.learning.references.dropout import ThinnedDropout, thinned_layers
 from nbsr_core.learning.references.flat import flat_network
+from nbsr_core.learning.references.trees import Cart
 from nbsr_core.model.routers import RouterSpec
 
 # Pictures that go through a backbone together where no gradient is wanted: large batches at 224 px fill a machine.
@@ -119,24 +127,22 @@ class FlatOptions:
 class EvidentialOptions(EvidentialTerms, FlatOptions):
     """The flat baseline as an evidential network (Sensoy et al., 2018): a Dirichlet belief in one step."""
 
-    def __post_init__(self) -> None:
-        self.check_terms()
-
 
 @dataclass(frozen=True)
 class EnsembleOptions(Members, FlatOptions):
     """A deep ensemble of the flat baseline (Lakshminarayanan et al., 2017); each member has a backbone of its own."""
-
-    def __post_init__(self) -> None:
-        self.check_members()
 
 
 @dataclass(frozen=True)
 class DropoutOptions(Thinning, FlatOptions):
     """The flat baseline with Monte Carlo dropout (Gal and Ghahramani, 2016) on the features and each hidden layer."""
 
-    def __post_init__(self) -> None:
-        self.check_thinning()
+
+@dataclass(frozen=True)
+class SoftTreeOptions(Gates):
+    """A soft decision tree on the backbone's features, in the place of the flat baseline's head."""
+
+    backbone: BackboneOptions | None = None
 
 
 @dataclass(frozen=True)
@@ -239,29 +245,39 @@ class MixtureLearner(TorchLearner):
         return Inside(features, self.by_chunks(lambda part: network.logits(part)[0], features))
 
 
-def _parts(options: FlatOptions, signature: Signature) -> tuple[nn.Module, nn.Module]:
-    backbone, oracle_dim = body(options.backbone, signature)
-    return backbone, _head(oracle_dim, options.hidden, signature.num_classes)
+class PictureNetworks(FlatNetworks):
+    """A picture backbone, or features of a frozen one, and a head that may have hidden layers."""
+
+    def body(self, options: FlatOptions | SoftTreeOptions, signature: Signature) -> tuple[nn.Module, int]:
+        return body(options.backbone, signature)
+
+    def head(self, options: FlatOptions, inputs: int, outputs: int) -> nn.Module:
+        return _head(inputs, options.hidden, outputs)
+
+    def thinned(self, options: DropoutOptions, signature: Signature) -> tuple[nn.Module, nn.Module]:
+        """With dropout on the features and after each hidden layer of the head."""
+        backbone, oracle_dim = self.body(options, signature)
+        on_features = ThinnedDropout(oracle_dim, options.rate, options.passes, place=0)
+        layers = thinned_layers(oracle_dim, options.hidden, options.rate, options.passes, first=1)
+        head = nn.Sequential(layers, nn.Linear([oracle_dim, *options.hidden][-1], signature.num_classes))
+        return nn.Sequential(backbone, on_features), head
+
+
+FLAT_NETWORKS = PictureNetworks()
 
 
 def build_flat(options: FlatOptions, signature: Signature) -> Classifier:
-    return Classifier(flat_network(*_parts(options, signature)))
+    return Classifier(flat_network(*FLAT_NETWORKS.parts(options, signature)))
 
 
-def build_evidential(options: EvidentialOptions, signature: Signature) -> EvidentialClassifier:
-    return EvidentialClassifier(flat_network(*_parts(options, signature)), options.penalty, options.anneal_epochs)
+def build_pixel_cart(options: CartOptions, signature: Signature) -> Cart:
+    """One tree on the values of the pixels, or on the features of a frozen backbone."""
+    return build_cart(options, signature, as_rows)
 
 
-def build_ensemble(options: EnsembleOptions, signature: Signature) -> Ensemble:
-    return Ensemble(_parts(options, signature) for _ in range(options.members))
-
-
-def build_dropout(options: DropoutOptions, signature: Signature) -> McDropout:
-    backbone, oracle_dim = body(options.backbone, signature)
-    on_features = ThinnedDropout(oracle_dim, options.rate, options.passes, place=0)
-    layers = thinned_layers(oracle_dim, options.hidden, options.rate, options.passes, first=1)
-    head = nn.Sequential(layers, nn.Linear([oracle_dim, *options.hidden][-1], signature.num_classes))
-    return McDropout(flat_network(nn.Sequential(backbone, on_features), head))
+def as_rows(x: Tensor) -> Float[Tensor, "N values"]:
+    """Pictures [N, 3, H, W] as rows of pixels; features as they are, of several views [N, V, d] the plain one."""
+    return (x[:, 0] if x.ndim == 3 else x).flatten(1).float()
 
 
 def build_mixture(options: MixtureOptions, signature: Signature) -> MixtureLearner:
@@ -280,7 +296,14 @@ MODELS = {
     "nbsr": ModelKind("nbsr", NbsrOptions, build_nbsr),
     "flat": ModelKind("baseline", FlatOptions, build_flat),
     "moe": ModelKind("baseline", MixtureOptions, build_mixture),
-    "evidential": ModelKind("baseline", EvidentialOptions, build_evidential),
-    "ensemble": ModelKind("baseline", EnsembleOptions, build_ensemble),
-    "mc_dropout": ModelKind("baseline", DropoutOptions, build_dropout),
+    **references_on(
+        FLAT_NETWORKS,
+        {
+            "evidential": EvidentialOptions,
+            "ensemble": EnsembleOptions,
+            "mc_dropout": DropoutOptions,
+            "soft_tree": SoftTreeOptions,
+        },
+    ),
+    "cart": ModelKind("baseline", CartOptions, build_pixel_cart),
 }

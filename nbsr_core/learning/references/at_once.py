@@ -20,17 +20,20 @@ from nbsr_core.metrics.names import TRAIN, VALID, named
 
 MOST_ROWS = 500_000
 """Rows that a model is fitted to at most, all draws together: more would fill a machine's memory."""
+MOST_VALUES = 2**27
+"""Values of all these rows at most (512 MB): rows of pictures, or of what a backbone made of them, are long."""
 
 
 def draws_of(splits: Splits, epochs: int, seed: int) -> list[Split]:
     """The training rows as networks see them: where noise is fresh in every epoch, as many draws as there are epochs.
 
-    There are fewer draws than epochs where more would make over `MOST_ROWS` rows, but always one.
+    There are fewer draws than epochs where more would make over `MOST_ROWS` rows or `MOST_VALUES` values, but always
+    one.
     """
     train, augment = splits.train, splits.augment
     if augment is None:
         return [train]
-    draws = max(1, min(epochs, MOST_ROWS // max(len(train), 1)))
+    draws = max(1, min(epochs, MOST_ROWS // max(len(train), 1), MOST_VALUES // max(train.x.numel(), 1)))
     seeds = (epoch_seed(seed, draw, "draws") for draw in range(draws))
     return [replace(train, x=augment(train.x, torch.Generator().manual_seed(each))) for each in seeds]
 

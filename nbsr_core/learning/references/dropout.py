@@ -8,7 +8,7 @@ beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -17,9 +17,6 @@ from torch.nn import functional as F
 
 from nbsr_core.learning.learners import Classifier, Inside
 from nbsr_core.learning.references.ensemble import mean_log_probabilities
-
-# Rows that go through all passes together.
-ROWS_AT_ONCE = 512
 
 
 class ThinnedDropout(nn.Module):
@@ -64,17 +61,16 @@ def thinned_layers(inputs: int, hidden: Sequence[int], rate: float, passes: int,
 class McDropout(Classifier):
     """A flat network with a `ThinnedDropout` or more in it, all with the same number of passes."""
 
+    at_once = 512  # each goes through all passes
+
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         """Cross-entropy of one pass; of all of them while the backbone, and its dropout with it, stands still."""
         logits, labels = module(x).flatten(0, -2), self.labels(y)
         return {"loss": F.cross_entropy(logits, labels.repeat(len(logits) // len(labels)))}
 
-    def by_chunks(self, compute: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """As always, in smaller parts: every row goes through all passes at once."""
-        return super().by_chunks(lambda part: torch.cat([compute(rows) for rows in part.split(ROWS_AT_ONCE)]), x)
-
-    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        return self.by_chunks(lambda part: self.module(part).softmax(-1).mean(0), x)
+    def probabilities_of(self, outputs: Float[Tensor, "S N K"]) -> Float[Tensor, "N K"]:
+        """The mean over the passes."""
+        return outputs.softmax(-1).mean(0)
 
     def inside(self, x: Tensor) -> Inside:
         """The features before the head, on average over the passes, and the logarithm of the mean probabilities."""

@@ -50,13 +50,13 @@ class EarlyExit(Classifier):
     """Trained with the sum of all heads' cross-entropies; calibrated head by head.
 
     Args:
-        stages: layers of the backbone.
+        stages: gives the output of every layer of a backbone, as `Stages` does.
         heads: one for each of them.
     """
 
     walks = True
 
-    def __init__(self, stages: Stages, heads: ExitHeads) -> None:
+    def __init__(self, stages: nn.Module, heads: ExitHeads) -> None:
         super().__init__(flat_network(stages, heads))
         self.stages = stages
 

@@ -59,25 +59,32 @@ class ManyAnswers(Classifier):
         logits, labels = module(x), self.labels(y)
         return F.cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(logits.shape[1]))
 
-    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        return self.by_chunks(lambda part: self.module(part).softmax(-1).mean(1), x)
+    def probabilities_of(self, outputs: Float[Tensor, "N M K"]) -> Float[Tensor, "N K"]:
+        """The mean over the members."""
+        return outputs.softmax(-1).mean(1)
 
     def members_probabilities(self, x: Tensor) -> Float[Tensor, "N M K"]:
         """What each member says."""
         return self.by_chunks(lambda part: self.module(part).softmax(-1), x)
 
 
+def side_by_side(members: Iterable[tuple[nn.Module, nn.Module]]) -> nn.Sequential:
+    """Flat networks as one: backbone and head of each, built one after another to start from different weights."""
+    backbones, heads = zip(*members, strict=True)
+    return flat_network(Backbones(backbones), Heads(heads))
+
+
 class Ensemble(ManyAnswers):
     """Members that are trained with the sum of their cross-entropies; none of them knows of the others.
 
     Args:
-        members: backbone and head of each, built one after another, so that they start from different weights.
+        module: gives the logits of all members [B, M, K], as `side_by_side` does.
+        members: M.
     """
 
-    def __init__(self, members: Iterable[tuple[nn.Module, nn.Module]]) -> None:
-        backbones, heads = zip(*members, strict=True)
-        super().__init__(flat_network(Backbones(backbones), Heads(heads)))
-        self.members = len(backbones)
+    def __init__(self, module: nn.Module, members: int) -> None:
+        super().__init__(module)
+        self.members = members
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         nll = self.members_nll(module, x, y)

@@ -89,8 +89,9 @@ class SoftTreeClassifier(Classifier):
     def terms(self) -> tuple[str, ...]:
         return ("loss", "nll", "balance")
 
-    def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
-        return self.by_chunks(lambda part: self.module(part)[0].softmax(-1), x)
+    def probabilities_of(self, outputs: tuple[Float[Tensor, "N K"], Float[Tensor, "N gates"]]) -> Float[Tensor, "N K"]:
+        """The mixture."""
+        return outputs[0].softmax(-1)
 
     def inside(self, x: Tensor) -> Inside:
         """The features that gates and leaves read, and the log-probabilities of the mixture."""

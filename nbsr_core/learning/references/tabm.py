@@ -62,14 +62,22 @@ class TabM(ManyAnswers):
         hidden: sizes of the shared layers.
         members: how many answers are averaged.
         dropout: share of each layer's outputs that is dropped in training; in use nothing is.
+        first: what inputs go through before the layers.
     """
 
     packages = ("tabm",)
 
     def __init__(
-        self, num_features: int, num_classes: int, hidden: Sequence[int], *, members: int = 32, dropout: float = 0.1
+        self,
+        num_features: int,
+        num_classes: int,
+        hidden: Sequence[int],
+        *,
+        members: int = 32,
+        dropout: float = 0.1,
+        first: Sequence[nn.Module] = (),
     ) -> None:
-        backbone = shared_layers(num_features, hidden, members, dropout)
+        backbone = nn.Sequential(*first, *shared_layers(num_features, hidden, members, dropout))
         super().__init__(flat_network(backbone, own_heads(hidden[-1], num_classes, members)))
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:

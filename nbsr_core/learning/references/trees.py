@@ -7,8 +7,8 @@ Efficient Gradient Boosting Decision Tree", NeurIPS 2017, which scikit-learn's b
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,12 @@ class SklearnTrees(FittedAtOnce):
 
     Args:
         num_classes: K.
+        as_rows: makes rows of numbers [N, F] of samples that are none, for training and answers alike.
         parameters: of scikit-learn's class.
     """
 
-    def __init__(self, num_classes: int, **parameters: Any) -> None:
-        self.num_classes, self.parameters = num_classes, parameters
+    def __init__(self, num_classes: int, as_rows: Callable[[Tensor], Tensor] | None = None, **parameters: Any) -> None:
+        self.num_classes, self.as_rows, self.parameters = num_classes, as_rows, parameters
         self.forest: Forest | None = None
         self.classes = torch.arange(num_classes)
 
@@ -42,8 +43,15 @@ class SklearnTrees(FittedAtOnce):
     def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
         forest = self.forest
         assert forest is not None, "it answers once it was trained or loaded"
-        seen = torch.cat([self.of_seen(forest, part) for part in x.split(TRACE_CHUNK)])
+        seen = torch.cat([self.of_seen(forest, self._rows(part)) for part in x.split(TRACE_CHUNK)])
         return label_columns(seen, self.classes, self.num_classes)
+
+    def _rows(self, x: Tensor) -> Float[Tensor, "N F"]:
+        return x if self.as_rows is None else self.as_rows(x)
+
+    def _table(self, draws: Sequence[Split]) -> Split:
+        """All draws as one table of numbers."""
+        return joined([replace(draw, x=self._rows(draw.x)) for draw in draws])
 
     def state(self) -> dict[str, Any]:
         assert self.forest is not None, "there is something to store once it was trained"
@@ -63,7 +71,7 @@ class Cart(SklearnTrees):
     """One decision tree (`DecisionTreeClassifier`); a leaf says how often its training rows had each class."""
 
     def fit(self, draws: Sequence[Split], seed: int) -> None:
-        rows = joined(draws)
+        rows = self._table(draws)
         from sklearn.tree import DecisionTreeClassifier  # slow to import, and only those who fit need it
 
         model = DecisionTreeClassifier(random_state=seed, **self.parameters)
@@ -83,12 +91,12 @@ class Cart(SklearnTrees):
 class HistBoosting(SklearnTrees):
     """Boosted trees on histograms (`HistGradientBoostingClassifier`), without its early stopping: all rounds count."""
 
-    def __init__(self, num_classes: int, **parameters: Any) -> None:
-        super().__init__(num_classes, **parameters)
+    def __init__(self, num_classes: int, as_rows: Callable[[Tensor], Tensor] | None = None, **parameters: Any) -> None:
+        super().__init__(num_classes, as_rows, **parameters)
         self.start = torch.zeros(num_classes, dtype=torch.float64)
 
     def fit(self, draws: Sequence[Split], seed: int) -> None:
-        rows = joined(draws)
+        rows = self._table(draws)
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         model = HistGradientBoostingClassifier(random_state=seed, early_stopping=False, **self.parameters)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 
 from nbsr_core import metrics
-from nbsr_core.domains.domain import Signature, find_domain
+from nbsr_core.domains.domain import Signature
 from nbsr_core.domains.medical import Medical, MedicalData
 from nbsr_core.domains.references import (
     TABULAR_REFERENCES,
@@ -173,10 +173,24 @@ class TestEvidential:
         alpha, bound = learner.belief(outputs), np.exp(-10)  # one over the largest evidence
         assert alpha.tolist() == [pytest.approx([1 + 1 / (np.exp(-3) + bound), 1 + 1 / (np.exp(-1) + bound), 1])]
         terms = [learner.loss(learner.module, outputs, y, epoch) for epoch in range(7)]
-        full = 2.0 * float(misleading_evidence(alpha, y))
+        full = 2.0 / 3 * float(misleading_evidence(alpha, y))  # a third for each of three classes
         shares = [float(each["misleading"]) / full for each in terms]
         assert shares == pytest.approx([0, 0.25, 0.5, 0.75, 1, 1, 1])
         assert float(terms[2]["loss"]) == pytest.approx(float(expected_squares(alpha, y)) + full / 2)
+
+    @pytest.mark.parametrize("classes", [3, 40])
+    def test_it_learns_with_few_classes_and_with_many(self, classes: int) -> None:
+        """The whole divergence would leave no evidence where there are dozens of classes."""
+        generator = torch.Generator().manual_seed(0)
+        y = torch.arange(classes).repeat(20)
+        x = nn.functional.one_hot(y).float() + 0.1 * torch.randn(len(y), classes, generator=generator)
+        part, names = Split(x, y), [str(number) for number in range(classes)]
+        data = Splits(part, part, part, names, names, "corners", synthetic=True)
+        seed_everything(0)
+        learner = TABULAR_REFERENCES["evidential"].build(EvidentialOptions(hidden=(64,)), Signature.of(data))
+        config = TrainingConfig(epochs=25, batch_size=64, learning_rate=0.01)
+        *_, last = learner.train(data, config, 0, Execution())
+        assert last.validation["accuracy"] > 0.95
 
 
 class TestEnsemble:
@@ -463,32 +477,3 @@ class TestTrees:
         ignored = built("cart", splits).ignores
         assert "training.batch_size" in ignored
         assert "training.epochs" not in ignored
-
-
-@pytest.mark.parametrize(
-    ("domain", "kind", "data", "options"),
-    [
-        *(("vision", kind, {"subset": 60, "size": 8}, {"hidden": (6,)}) for kind in ("evidential", "mc_dropout")),
-        ("vision", "ensemble", {"subset": 60, "size": 8}, {"members": 2}),
-        ("language", "evidential", {"train": 100, "test": 20}, {}),
-        ("language", "ensemble", {"train": 100, "test": 20}, {"members": 2}),
-        ("iris", "cart", {}, {}),
-    ],
-)
-def test_other_domains_offer_them_too(domain: str, kind: str, data: dict[str, Any], options: dict[str, Any]) -> None:
-    from nbsr_core.domains.vision.backbones import BackboneOptions
-
-    found = find_domain(domain)
-    splits = found.load(found.data(**data), 0)
-    seed_everything(0)
-    backbone = {"backbone": BackboneOptions("small", size=8)} if domain == "vision" else {}
-    chosen = found.models[kind].options(**options, **backbone)
-    learner = found.models[kind].build(chosen, Signature.of(splits))
-    (record,) = learner.train(splits, TrainingConfig(epochs=1), 0, Execution())
-    said = learner.answers(splits.test)
-    assert said.raw.shape == (len(said.labels), splits.num_classes)
-    assert np.isfinite(record.validation["nll"])
-    if learner.has_features:
-        inside = learner.inside(splits.test.x)
-        assert len(inside.features) == len(said.raw)
-        assert torch.allclose(inside.logits.softmax(-1), said.raw, atol=1e-5)

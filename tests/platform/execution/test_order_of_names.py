@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write(folder: Path, text: str, named: dict[str, object]) -> str:
+def write(folder: Path, text: str, named: Mapping[str, object]) -> str:
     path = folder / "study.yaml"
     path.write_text(text % json.dumps(named))
     return str(path)

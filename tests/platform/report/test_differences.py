@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -267,7 +268,7 @@ def test_errors_of_the_answered_are_judged_between_those_who_withhold_by_the_sam
     assert only(replace(study), "error_answered").verdict == "worse"
 
 
-def doubting(*, density: dict[str, object], judged_by: dict[str, object]) -> Difference:
+def doubting(*, density: Mapping[str, object], judged_by: Mapping[str, object]) -> Difference:
     """NBSR with such a density factor against a network that doubts so, about pictures of no known kind."""
     right = [flags(20 + s) for s in SEEDS]
     study = results({"nbsr": right, "mlp": right})
@@ -291,7 +292,8 @@ def test_who_doubts_by_a_distance_is_ahead_only_of_those_who_have_the_same_one_b
     alike = {"doubt": "mahalanobis", "mahalanobis": MEASURED}
     assert doubting(density=density, judged_by=alike).verdict == "better"
     assert doubting(density={"enabled": False}, judged_by={"doubt": "energy"}).verdict == "better"
-    for judged_by in ({}, {"doubt": "knn"}, {"doubt": "mahalanobis", "mahalanobis": {**MEASURED, "power": 1.0}}):
+    otherwise: dict[str, object] = {"doubt": "mahalanobis", "mahalanobis": {**MEASURED, "power": 1.0}}
+    for judged_by in ({}, {"doubt": "knn"}, otherwise):
         gap = doubting(density=density, judged_by=judged_by)
         assert gap.verdict == "not judged"
         assert "one doubts by a distance (directions None, normalise True, power 0.5)" in str(gap.reason)
