@@ -170,12 +170,15 @@ def _plain(value: Any) -> Any:
 
 
 def _within(folder: str | None, value: Any) -> Any:
-    """Plain values in which paths below a folder are relative to it."""
+    """Plain values in which a folder, and paths below it, are relative to it."""
     if isinstance(value, Mapping):
         return {key: _within(folder, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_within(folder, item) for item in value]
-    return value.removeprefix(f"{os.path.normpath(folder)}/") if folder and isinstance(value, str) else value
+    if not folder or not isinstance(value, str):
+        return value
+    top = os.path.normpath(folder)
+    return "." if value == top else value.removeprefix(f"{top}/")
 
 
 def _hash(decisive: Mapping[str, Any]) -> str:

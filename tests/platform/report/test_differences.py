@@ -278,8 +278,8 @@ def doubting(*, density: Mapping[str, object], judged_by: Mapping[str, object]) 
         result.metrics |= {"ood/x/auroc": 0.99 if nbsr else 0.8 + trial.seed / 100, "ood/x/auroc_confidence": 0.8}
         options = {**trial.options, "density": density} if nbsr else trial.options
         treated.append((replace(trial, options=options, evaluation={**trial.evaluation, **judged_by}), result))
-    nbsr, mlp = replace(study, finished=treated).lines
-    gap = difference(nbsr, mlp, "ood/x/auroc")
+    walks, flat = replace(study, finished=treated).lines
+    gap = difference(walks, flat, "ood/x/auroc")
     assert gap is not None
     return gap
 

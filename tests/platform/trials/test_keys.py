@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from nbsr_platform.report import StudyResults
-from nbsr_platform.study.study import Study
+from nbsr_platform.study.study import Study, load
 from nbsr_platform.trials import environment, keys
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.trial import Trial, grid
 
 from benchmarks.report import made_up_result
+
+SHIPPED = Path(__file__).parents[3] / "studies"
 
 
 def trial_of(**changes: Any) -> Trial:
@@ -103,3 +107,12 @@ def test_code_is_looked_at_once_in_a_process(monkeypatch: pytest.MonkeyPatch) ->
     trial_of()
     monkeypatch.setattr(keys, "library_fingerprints", lambda domains: pytest.fail("looked again"))
     trial_of()
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.rglob("*.yaml")), ids=lambda path: str(path.relative_to(SHIPPED)))
+def test_a_shipped_study_has_the_same_trials_wherever_it_lies(path: Path, tmp_path: Path) -> None:
+    shutil.copytree(SHIPPED, tmp_path / "studies")
+    here, there = (load(place) for place in (path, tmp_path / "studies" / path.relative_to(SHIPPED)))
+    for mine, moved in zip(here.studies, there.studies, strict=True):
+        if mine.search is None:
+            assert [trial.key for trial in grid(moved, "none")] == [trial.key for trial in grid(mine, "none")]
