@@ -161,6 +161,7 @@ def baseline() -> tuple[ClonedClassifier, NavigationSplits]:
 
 def figures(learner: CloningLearner, splits: NavigationSplits, options: EvaluationOptions) -> Evaluation:
     """As a study judges, and no figure that it did not announce."""
+    seed_everything(0)
     found = NAVIGATION.judge(learner, splits, options)
     announced = NAVIGATION.figures(MAZES if splits.maps else KEYFRAMES, tuple(splits.extra), learner, options)
     assert announced is not None
