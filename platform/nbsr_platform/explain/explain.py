@@ -60,6 +60,8 @@ def explain(
     question = question if isinstance(question, Question) else Question(sample=question)
     question = replace(question, eta=_eta(result), max_vacuity=result.max_vacuity(trial.evaluation))
     learner = rebuild(trial, result, domain, splits, store)
+    if question.budget is not None and not domain.service(learner, Signature.of(splits)).takes_budget:
+        raise InputError(f"budget: only models that buy panels have one; {trial.name!r} is of kind {trial.kind!r}")
     notes = []
     if domain.fingerprint(data) != trial.data_fingerprint:
         notes.append("the data has changed since this trial: the sample may not be the one that it was tested on")

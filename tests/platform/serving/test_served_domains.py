@@ -146,7 +146,7 @@ def test_a_panel_that_is_torn_apart_is_refused_by_name(models: dict[str, Stored]
     stored = models["triage planner"]
     names = list(stored.splits.feature_names)
     frame = pd.DataFrame(stored.splits.test.x[:2, :14].double().numpy(), columns=names[:14])
-    with pytest.raises(InputError, match=rf"row 0 has some values of 'Basic Metabolic Panel', but not '{names[14]}'"):
+    with pytest.raises(InputError, match=rf"there are some values of 'Basic Metabolic Panel', but not '{names[14]}'"):
         loaded(stored).predict(frame)
 
 
