@@ -106,6 +106,7 @@ class Question:
         episode: number of a held-out episode, where a domain acts.
         eta: exit threshold under which the model was judged; None walks to the leaves.
         max_vacuity: vacuity above which it abstains, or doubt of a model that knows no vacuity; None never does.
+        budget: what may be spent at most, where a model buys; None is as much as it was built for.
     """
 
     sample: int | None = None
@@ -113,6 +114,7 @@ class Question:
     episode: int | None = None
     eta: float | None = None
     max_vacuity: float | None = None
+    budget: float | None = None
 
 
 @dataclass(frozen=True)

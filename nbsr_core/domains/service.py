@@ -6,6 +6,7 @@ wants and which it answers with, so that the same words stand in a signature, in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -48,6 +49,8 @@ class Questions:
         values: the columns of values of any kind by name.
         eta: exit threshold; None walks to the end.
         max_vacuity: vacuity above which the model abstains; None never does.
+        max_doubt: the same for `1 - confidence`, of models that know no vacuity.
+        budget: what may be spent on a row at most, where a model buys; None is as much as it was built for.
     """
 
     numbers: Float[Tensor, "N F"]
@@ -55,6 +58,8 @@ class Questions:
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     eta: float | None = None
     max_vacuity: float | None = None
+    max_doubt: float | None = None
+    budget: float | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -62,7 +67,7 @@ class Questions:
 
 @dataclass(frozen=True, eq=False)
 class Said:
-    """What a model says of each row; depth and vacuity are NaN for models that know none, and these never abstain.
+    """What a model says of each row; depth and vacuity are NaN for models that know none.
 
     Attributes:
         extra: further columns by name, as `Service.extra` lists them.
@@ -89,9 +94,10 @@ class Said:
         )
 
     @staticmethod
-    def of_softmax(probs: Float[Tensor, "N K"]) -> Said:
+    def of_softmax(probs: Float[Tensor, "N K"], max_doubt: float | None = None) -> Said:
+        """Of a model that knows no vacuity: it abstains where it is less confident than it was judged to be enough."""
         unknown = torch.full((len(probs),), torch.nan, dtype=torch.float64)
-        return Said(probs, unknown, unknown, torch.zeros(len(probs), dtype=torch.bool))
+        return Said(probs, unknown, unknown, doubted(probs, max_doubt))
 
     @staticmethod
     def concat(parts: Sequence[Said]) -> Said:
@@ -110,6 +116,11 @@ class Said:
         extra = {name: values[index.cpu().numpy()] for name, values in self.extra.items()}
         path = None if self.path is None else self.path[index.cpu().numpy()]
         return Said(self.probs[index], self.depth[index], self.vacuity[index], self.abstained[index], extra, path)
+
+
+def doubted(probs: Float[Tensor, "N K"], max_doubt: float | None) -> Bool[Tensor, " N"]:
+    """Whose confidence is too low, compared as `nbsr_core.evaluation.abstention` does; nobody's without a threshold."""
+    return (1 - probs.amax(-1)) > (math.inf if max_doubt is None else max_doubt)
 
 
 def _way(graph: DecisionGraph, node: int) -> str:
@@ -137,6 +148,9 @@ class Service:
     by_row = True
     """Whether a row is answered by itself, whatever stands before it; a domain of episodes says no."""
 
+    takes_budget = False
+    """Whether it may be told how much to spend (`Questions.budget`)."""
+
     def __init__(self, learner: Learner, class_names: Sequence[str], feature_names: Sequence[str]) -> None:
         self.learner, self.class_names, self.feature_names = learner, tuple(class_names), tuple(feature_names)
 
@@ -157,6 +171,9 @@ class Service:
             *(Column(f"p({name})") for name in self.class_names),
         )
 
+    def check_budget(self, budget: float) -> None:
+        """Raise an `InputError` where it cannot be used with so much money."""
+
     def example(self) -> dict[str, Any]:
         """A question that makes sense to the model; zeros, since real rows may not be for everybody's eyes."""
         return {column.name: 0.0 for column in self.inputs if column.required}
@@ -166,7 +183,7 @@ class Service:
         if isinstance(self.learner, NbsrLearner):
             model = self.learner.model
             return Said.of_walk(model.predict(asked.numbers, eta=asked.eta, max_vacuity=asked.max_vacuity), model.graph)
-        return Said.of_softmax(self.learner.probabilities(asked.numbers))
+        return Said.of_softmax(self.learner.probabilities(asked.numbers), asked.max_doubt)
 
     def answer(self, asked: Questions) -> dict[str, Values]:
         """The columns of `outputs`, each with a value for every row."""

@@ -12,6 +12,8 @@ import nbformat
 import pytest
 import yaml
 from nbsr_platform import Study
+from nbsr_platform.study.rehearsal import rehearse
+from sklearn.datasets import load_wine
 
 ROOT = Path(__file__).parents[2]
 TOUR = ROOT / "examples" / "tour.ipynb"
@@ -31,6 +33,15 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: str, capsys: pytest.Ca
 def test_the_study_of_the_start_page_is_valid() -> None:
     (text,) = blocks("start.md", "yaml")
     assert list(Study.from_dict(yaml.safe_load(text)).models) == ["nbsr", "deeper", "mlp"]
+
+
+def test_the_study_with_prices_fits_the_file_that_the_page_makes(tmp_path: Path) -> None:
+    (text,) = [block for block in blocks("your-data.md", "yaml") if block.startswith("name: ")]
+    (tmp_path / "prices.yaml").write_text(text, encoding="utf-8")
+    load_wine(as_frame=True).frame.to_csv(tmp_path / "wine.csv", index=False)
+    found = rehearse(Study.load(tmp_path / "prices.yaml"))
+    assert "178 rows, 3 classes; columns: 13 numeric" in found.about
+    assert found.warnings == []
 
 
 @pytest.mark.parametrize("page", ["../README.md", "studies.md"])

@@ -59,6 +59,7 @@ class AcquisitionData(TableData):
         other_cost: price of each column that has none; None is free.
         budgets: what may be spent at most, one figure each (`budget/<B>/accuracy`); rollouts end at the largest. None
             by default: everything is bought in the end.
+        side: of the table domain alone; here routers and experts see the same columns.
         deviation: of the features that show a bit of the class.
         train_rows: how many rows are drawn for training.
         valid_rows: how many for validation.
@@ -79,6 +80,7 @@ class AcquisitionData(TableData):
     costs: Mapping[str, float] = field(default_factory=dict, metadata=_READ)
     other_cost: float | None = field(default=None, metadata=_READ)
     budgets: tuple[float, ...] = ()
+    side: tuple[str, ...] = field(default=(), metadata=counts_when("domain is table", lambda data: False))
     deviation: float = field(default=0.1, metadata=_DRAWN)
     train_rows: int = field(default=20_000, metadata=_DRAWN)
     valid_rows: int = field(default=4_000, metadata=_DRAWN)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nbsr_core.domains.acquisition.data import DRAWN, AcquisitionData
 from nbsr_core.domains.acquisition.models import MODELS
-from nbsr_core.domains.domain import Answer, Domain, Question, Signature
+from nbsr_core.domains.domain import Answer, Domain, Preview, Question, Signature
 from nbsr_core.errors import InputError
 from nbsr_core.metrics.names import CEILING
 from nbsr_core.options.specs import EvaluationOptions
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # imported where data is loaded and models are built: options
     from nbsr_core.evaluation.evaluation import Evaluation
     from nbsr_core.learning.learners import Learner
     from nbsr_core.learning.splits import Splits
+    from nbsr_core.model.autoregressive import AutoregressiveNBSR
 
 # The threshold of an explanation: the cheapest that costs at most this much accuracy on the validation split.
 EXPLAINED_LOSS = 0.01
@@ -59,11 +61,15 @@ class Buying(Domain):
         sample = question.sample or 0
         if not 0 <= sample < len(splits.test):
             raise InputError(f"sample must be from 0 to {len(splits.test) - 1}, rows of the test split; got {sample}")
-        eta = learner.trace(splits.valid.x).frontier(splits.valid.y).cheapest(EXPLAINED_LOSS, "mean_cost")
-        story = tell(learner, splits, sample, eta, self.case)
+        if question.budget is not None:
+            self.service(learner, Signature.of(splits)).check_budget(question.budget)
+        with _spending(learner.model, question.budget):
+            eta = learner.trace(splits.valid.x).frontier(splits.valid.y).cheapest(EXPLAINED_LOSS, "mean_cost")
+            story = tell(learner, splits, sample, eta, self.case)
         note = "SYNTHETIC data: " if splits.synthetic else ""
-        head = f"{self.case.capitalize()} {sample} of {len(splits.test)}; {note}{splits.source}"
-        data = {"source": splits.source, "synthetic": splits.synthetic, **story.to_json()}
+        limit = "" if question.budget is None else f"; for {question.budget:g} at most"
+        head = f"{self.case.capitalize()} {sample} of {len(splits.test)}; {note}{splits.source}{limit}"
+        data = {"source": splits.source, "synthetic": splits.synthetic, "budget": question.budget, **story.to_json()}
         return Answer(text=f"{head}\n{story.render()}", data=data, svg=story.draw())
 
     def service(self, learner: Learner, signature: Signature) -> Service:
@@ -71,6 +77,16 @@ class Buying(Domain):
         from nbsr_core.domains.acquisition.service import NextPanel
 
         return NextPanel(learner, signature.class_names, signature.feature_names)
+
+
+@contextmanager
+def _spending(model: AutoregressiveNBSR, budget: float | None) -> Iterator[None]:
+    """While a case is explained: a model that spends no more than this, its own budget where None."""
+    own, model.budget = model.budget, model.budget if budget is None else budget
+    try:
+        yield
+    finally:
+        model.budget = own
 
 
 class Acquisition(Buying):
@@ -90,6 +106,12 @@ class Acquisition(Buying):
         from nbsr_core.domains.acquisition.tables import load
 
         return load(data, seed)
+
+    def preview(self, data: Any) -> Preview:
+        """Of a file that is read, with the kinds of its columns, as the table domain has it."""
+        from nbsr_core.domains.table.data import preview_of
+
+        return preview_of(self.load(data, 0))
 
     def figures(self, data: Any, sets: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
         found = super().figures(data, sets, learner, options)

@@ -8,24 +8,25 @@ that it is time to stop. Whoever buys what it says and asks again goes the way t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nbsr_core.belief.calibration import calibrated
 from nbsr_core.domains.acquisition.learners import AcquisitionLearner
 from nbsr_core.domains.domain import Signature
-from nbsr_core.domains.service import Column, Questions, Said, Service
-from nbsr_core.domains.table.cells import text_of
+from nbsr_core.domains.service import Column, Questions, Said, Service, doubted
 from nbsr_core.domains.table.data import encoding_in
+from nbsr_core.domains.table.service import NOTE, texts_of
 from nbsr_core.errors import InputError
 from nbsr_core.learning.learners import Learner
-from nbsr_core.model.acquisition import Known, doubt_of
+from nbsr_core.model.acquisition import ROUNDING, Known, doubt_of
 from nbsr_core.model.network import evaluating
 
 
@@ -33,6 +34,7 @@ class NextPanel(Service):
     """A panel is bought where all its columns have values, and not where all are empty or left out."""
 
     learner: AcquisitionLearner
+    takes_budget = True
     extra: Sequence[Column] = (
         Column("bought", "text"),
         Column("spent"),
@@ -56,7 +58,7 @@ class NextPanel(Service):
     def say(self, asked: Questions) -> Said:
         given, x = self._given(asked.numbers), asked.numbers.nan_to_num()
         with evaluating(self.learner.model):
-            known, order = self._buy(x, given)
+            known, order = self._buy(x, given, asked.budget)
             rows, parts = zip(*self._by_purchases(known, order, x, asked), strict=True)
         return Said.concat(parts).rows(torch.cat(rows).argsort())
 
@@ -71,15 +73,26 @@ class NextPanel(Service):
             own = panels.columns[panel]
             empty = [self.feature_names[column] for column in own if not there[row, column]]
             raise InputError(
-                f"row {row} has some values of {panels.names[panel]!r}, but not {empty[0]!r} "
+                f"there are some values of {panels.names[panel]!r}, but not {empty[0]!r} "
                 f"({len(empty)} of {len(own)} are missing): give the whole panel, or none of it"
             )
         return whole
 
-    def _buy(self, x: Float[Tensor, "N F"], given: Bool[Tensor, "N panels"]) -> tuple[Known, list[list[int]]]:
+    def check_budget(self, budget: float) -> None:
+        """It must pay one panel at least, and be no larger than the budgets that the model has learned for."""
+        model = self.learner.model
+        if math.isnan(budget):
+            raise InputError("budget must be a number, got nan")
+        model.panels.checked_steps(budget)
+        if model.budget is not None and budget > model.budget + ROUNDING:
+            raise InputError(f"budget: the model was built for budgets up to {model.budget:g}, got {budget:g}")
+
+    def _buy(
+        self, x: Float[Tensor, "N F"], given: Bool[Tensor, "N panels"], budget: float | None
+    ) -> tuple[Known, list[list[int]]]:
         """What is known with the panels that are given, counted in the order in which the policy would have them."""
         model, policy = self.learner.model, self.learner.policy(x)
-        known, order = model.start(x), [list[int]() for _ in range(len(x))]
+        known, order = model.start(x, budget), [list[int]() for _ in range(len(x))]
         for _ in range(int(given.sum(1).max())):
             left = given & (known.bought == 0)
             row = left.any(1).nonzero().squeeze(1)
@@ -111,9 +124,10 @@ class NextPanel(Service):
             content = closed[row].all(1)
             if count and asked.eta is not None:
                 content |= doubt_of(model.stop, belief) < asked.eta
+            probs = belief / belief.sum(-1, keepdim=True)
             # Before the first panel there is no evidence at all: whatever the label, it is a guess.
             limit = 1.0 if asked.max_vacuity is None else asked.max_vacuity
-            unknown = vacuity > limit if count else torch.ones_like(content)
+            unknown = (vacuity > limit) | doubted(probs, asked.max_doubt) if count else torch.ones_like(content)
             following = torch.where(content, len(model.panels), scores[row].argmax(-1)).numpy()
             bought = [order[place] for place in row.tolist()]
             extra = {
@@ -123,12 +137,16 @@ class NextPanel(Service):
                 "next_panel": names[following],
                 "next_cost": costs[following],
             }
-            probs = belief / belief.sum(-1, keepdim=True)
             yield row, Said(probs, torch.full((len(row),), float(count)).double(), vacuity, unknown, extra)
 
 
 class NextColumns(NextPanel):
-    """The same for the cells of a table: an empty cell was not bought, one that says `NA` was, and had no result."""
+    """The same for the cells of a table: a panel is bought where any of its cells is filled.
+
+    Its empty cells are then missing values. `NA` fills a cell: the panel was bought, and this value is not known.
+    """
+
+    extra = (*NextPanel.extra, Column(NOTE, "text"))
 
     def __init__(self, learner: Learner, signature: Signature) -> None:
         super().__init__(learner, signature.class_names, signature.feature_names)
@@ -145,11 +163,17 @@ class NextColumns(NextPanel):
         return {column.name: "" for column in self.inputs if column.required}
 
     def say(self, asked: Questions) -> Said:
-        free, empty = set(self.learner.model.panels.free_columns), [""] * len(asked)
-        cells = {c.name: list(map(text_of, asked.values.get(c.name, empty))) for c in self.encoding.columns}
-        numbers = torch.from_numpy(self.encoding.encode(cells)[0])
-        for column in self.encoding.columns:
-            if column.start not in free:
-                hidden = torch.tensor([not cell for cell in cells[column.name]])
-                numbers[:, column.start : column.stop].masked_fill_(hidden[:, None], torch.nan)
-        return super().say(replace(asked, numbers=numbers))
+        nothing = [""] * len(asked)
+        cells = {c.name: texts_of(c.name, asked.values.get(c.name, nothing)) for c in self.encoding.columns}
+        numbers, notes = self.encoding.encode(cells, self._unseen(cells))
+        said = super().say(replace(asked, numbers=torch.from_numpy(numbers)))
+        return replace(said, extra={**said.extra, NOTE: np.array(notes, dtype=object)})
+
+    def _unseen(self, cells: Mapping[str, Sequence[str]]) -> dict[str, NDArray[np.bool_]]:
+        """For each column with a price, the rows whose panel was not bought: all its cells are empty."""
+        unseen: dict[str, NDArray[np.bool_]] = {}
+        for panel in map(set, self.learner.model.panels.columns):
+            own = [column.name for column in self.encoding.columns if column.start in panel]
+            empty = np.array([[not cell for cell in cells[name]] for name in own]).all(0)
+            unseen |= dict.fromkeys(own, empty)
+        return unseen

@@ -40,5 +40,5 @@ class NextWord(Service):
             model = self.learner.model
             every = Said.of_walk(model.predict(x, eta=asked.eta, max_vacuity=asked.max_vacuity), model.graph)
         else:
-            every = Said.of_softmax(self.learner.probabilities(x))
+            every = Said.of_softmax(self.learner.probabilities(x), asked.max_doubt)
         return every.rows(last_rows(x))

@@ -56,7 +56,7 @@ class NextMove(Service):
                 walked, state = self.learner.module.step(frames, state, eta=asked.eta, max_vacuity=asked.max_vacuity)
             return Said.of_walk(walked, self.learner.model.graph), state
         said, state = self.learner.step(frames, state)
-        answer = Said.of_softmax(said.probs)
+        answer = Said.of_softmax(said.probs, asked.max_doubt)
         if said.closeness is not None:
             vacuity = 1 - said.closeness.double()
             limit = math.inf if asked.max_vacuity is None else asked.max_vacuity

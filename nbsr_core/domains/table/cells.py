@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from numbers import Integral, Real
@@ -34,7 +34,10 @@ EPOCH = datetime(1970, 1, 1)
 
 
 def text_of(value: Any) -> str:
-    """A value as the text of a cell, "" where there is none: whole numbers without a point, dates as ISO has them."""
+    """A value as the text of a cell, "" where there is none.
+
+    Whole numbers have no point, dates and times of day are written as ISO has them, and a duration is its seconds.
+    """
     if value is None or type(value).__name__ == "NAType":  # pandas' own "nothing", which cannot be compared
         return ""
     if isinstance(value, str):
@@ -55,6 +58,12 @@ def text_of(value: Any) -> str:
         return str(int(found)) if found.is_integer() and abs(found) < 2**53 else repr(found)
     if isinstance(value, date):  # a datetime is one too; pandas' NaT differs from itself
         return value.isoformat() if value == value else ""
+    if isinstance(value, time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return text_of(value.total_seconds())
+    if isinstance(value, np.timedelta64):  # of nanoseconds, which `item` makes a mere number
+        return text_of(value / np.timedelta64(1, "s"))
     if isinstance(value, np.generic):
         return "" if value != value else text_of(value.item())
     raise InputError(f"a cell must hold a number, a text, a date or a truth value, got {type(value).__name__}")

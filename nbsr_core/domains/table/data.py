@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nbsr_core.domains.domain import Preview, Signature
 from nbsr_core.domains.table import encoding as encodings
 from nbsr_core.domains.table.cells import number_of
 from nbsr_core.domains.table.encoding import Encoding
@@ -89,6 +90,12 @@ def load_table(data: TableData, seed: int) -> TableSplits:
         notes=found.notes,
         rows=parts,
     )
+
+
+def preview_of(splits: Splits) -> Preview:
+    """What a study is checked against; of a file that was read, with all that the look at it found."""
+    about, notes = (splits.about, tuple(splits.notes)) if isinstance(splits, TableSplits) else ("", ())
+    return Preview(Signature.of(splits), tuple(splits.extra), about, notes)
 
 
 def _fitted(data: TableData, found: Survey, train: Rows) -> Encoding:

@@ -42,8 +42,9 @@ class Table(Domain):
         return load_table(data, seed)
 
     def preview(self, data: Any) -> Preview:
-        splits = self.load(data, 0)
-        return Preview(Signature.of(splits), tuple(splits.extra), splits.about, tuple(splits.notes))
+        from nbsr_core.domains.table.data import preview_of
+
+        return preview_of(self.load(data, 0))
 
     def service(self, learner: Learner, signature: Signature) -> Service:
         from nbsr_core.domains.table.service import TableRows

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
+from functools import partial
 from math import floor, log10
 from typing import Any
 
@@ -182,18 +183,30 @@ class Encoding:
     def feature_names(self) -> list[str]:
         return [name for column in self.columns for name in column.feature_names]
 
-    def encode(self, cells: Mapping[str, Sequence[str]]) -> tuple[Features, list[str]]:
-        """The features of each row, and a word on what is strange about it, "" for most."""
+    def encode(
+        self, cells: Mapping[str, Sequence[str]], unseen: Mapping[str, NDArray[np.bool_]] | None = None
+    ) -> tuple[Features, list[str]]:
+        """The features of each row, and a word on what is strange about it, "" for most.
+
+        Args:
+            cells: of all columns.
+            unseen: of some columns, in which rows nobody has looked at the cell: its features are NaN, and nothing is
+                said of it.
+        """
         rows = len(cells[self.columns[0].name])
         strange: dict[int, list[str]] = {}
 
-        def say(row: int, word: str) -> None:
-            strange.setdefault(row, []).append(word)
+        def say(hidden: NDArray[np.bool_], row: int, word: str) -> None:
+            if not hidden[row]:
+                strange.setdefault(row, []).append(word)
 
         unknown = frozenset(self.missing)
         features = np.empty((rows, self.width), dtype=np.float32)
         for column in self.columns:
-            features[:, column.start : column.stop] = column.encode(cells[column.name], unknown, say)
+            hidden = (unseen or {}).get(column.name, np.zeros(rows, dtype=bool))
+            found = column.encode(cells[column.name], unknown, partial(say, hidden))
+            found[hidden] = np.nan
+            features[:, column.start : column.stop] = found
         return features, ["; ".join(strange.get(row, ())) for row in range(rows)]
 
     def readings(self, features: Features) -> list[str]:

@@ -11,7 +11,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -71,11 +71,13 @@ class RawTable:
 
     Attributes:
         first_row: number of its first row in the file, from 0.
+        left_out: columns of a Parquet file that hold no cells, and what they hold.
     """
 
     cells: Mapping[str, Cells]
     format: Format
     first_row: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.cells.values()), ()))
@@ -100,15 +102,29 @@ def read_table(path: Path, separator: str | None = None, encoding: str | None = 
     if not len(pieces[0]):
         raise InputError(f"{path} has a head but no rows")
     first = pieces[0]
-    return RawTable(
-        {name: np.concatenate([piece.cells[name] for piece in pieces]) for name in first.names}, first.format
-    )
+    left_out = {name: why for piece in pieces for name, why in piece.left_out.items()}
+    names = [name for name in first.names if name not in left_out]
+    cells = {name: np.concatenate([piece.cells[name] for piece in pieces]) for name in names}
+    return RawTable(cells, first.format, left_out=left_out)
 
 
 def read_pieces(
-    path: Path, separator: str | None = None, encoding: str | None = None, chunk: int = CHUNK
+    path: Path,
+    separator: str | None = None,
+    encoding: str | None = None,
+    chunk: int = CHUNK,
+    *,
+    one_column: bool = False,
 ) -> Iterator[RawTable]:
-    """The table in pieces of at most so many rows, one piece at least: files may be larger than memory."""
+    """The table in pieces of at most so many rows, one piece at least: files may be larger than memory.
+
+    Args:
+        path: a CSV or Parquet file.
+        separator: of a CSV file; found out by default.
+        encoding: of a CSV file; found out by default.
+        chunk: rows of a piece at most.
+        one_column: whether a CSV file may have one column only; by default its separator is taken to be unknown.
+    """
     path = user_path(str(path))
     with open_file(path) as file:
         start = file.read(SAMPLE)
@@ -119,11 +135,17 @@ def read_pieces(
         if start.startswith(PARQUET):
             yield from _parquet(path, file, chunk)
         else:
-            yield from _csv(path, file, start, separator, encoding, chunk)
+            yield from _csv(path, file, start, separator, encoding, chunk, one_column)
 
 
 def _csv(
-    path: Path, file: BinaryIO, start: bytes, separator: str | None, encoding: str | None, chunk: int
+    path: Path,
+    file: BinaryIO,
+    start: bytes,
+    separator: str | None,
+    encoding: str | None,
+    chunk: int,
+    one_column: bool,
 ) -> Iterator[RawTable]:
     encoding = encoding or _encoding(path, start)
     try:
@@ -137,7 +159,7 @@ def _csv(
     for marks, what in STARTS_OF_TEXT.items():
         if sample.lstrip().startswith(marks):
             raise InputError(f"{path} is no table but {what}")
-    form = Format(separator or _separator(path, sample), encoding)
+    form = Format(separator or _separator(path, sample, one_column), encoding)
     with io.TextIOWrapper(file, encoding, newline="") as text:
         records = _records(path, text, form)
         _, head = next(records)
@@ -192,9 +214,15 @@ def _encoding(path: Path, start: bytes) -> str:
     return "cp1252"
 
 
-def _separator(path: Path, sample: str) -> str:
-    """The one that cuts the most lines into equally many fields, more than one."""
+def _separator(path: Path, sample: str, one_column: bool) -> str:
+    """The one that cuts the most lines into equally many fields, more than one.
+
+    Where a file may have one column and nothing cuts its head, one that cuts no line.
+    """
     lines = sample.splitlines(keepends=True)
+    head = next(line for line in lines if line.strip())
+    if one_column and not any(_cuts(candidate, [head]) for candidate in SEPARATORS):
+        return next((candidate for candidate in SEPARATORS if not _cuts(candidate, lines)), SEPARATORS[0])
     lines = lines if len(lines) == 1 else lines[:-1]  # the last one may be cut
 
     def fits(candidate: str) -> tuple[float, int]:
@@ -213,6 +241,14 @@ def _separator(path: Path, sample: str) -> str:
             f"separate columns; its first line is {lines[0].strip()[:80]!r}. Set separator if it is another"
         )
     return best
+
+
+def _cuts(separator: str, lines: Sequence[str]) -> bool:
+    """Whether a separator cuts some line into fields."""
+    try:
+        return any(len(row) > 1 for row in csv.reader(lines, delimiter=separator))
+    except csv.Error:
+        return True
 
 
 def _records(path: Path, text: io.TextIOWrapper, form: Format) -> Iterator[tuple[int, list[str]]]:
@@ -277,23 +313,24 @@ def _parquet(path: Path, file: BinaryIO, chunk: int) -> Iterator[RawTable]:
         schema = opened.schema_arrow
         names = _distinct(path, list(schema.names))
         nested = [name for name in names if pyarrow.types.is_nested(schema.field(name).type)]
-        if nested:
-            raise InputError(f"{path}: column {nested[0]!r} holds lists or records; a cell must be one value")
+        flat = [name for name in names if name not in nested]
+        left_out = dict.fromkeys(nested, "it holds lists or records; a cell must be one value")
         first = 0
         for batch in opened.iter_batches(chunk):
-            yield _of_batch(path, names, batch.to_pydict(), first)
+            yield _of_batch(flat, batch, left_out, first)
             first += batch.num_rows
         if first == 0:
-            yield _of_batch(path, names, {name: [] for name in names}, 0)
+            yield _of_batch(flat, schema.empty_table(), left_out, 0)
     except pyarrow.ArrowException as error:
         raise InputError(f"{path} ({size(path.stat().st_size)}) is no whole Parquet file: {error}") from None
 
 
-def _of_batch(path: Path, names: Sequence[str], columns: Mapping[str, Sequence[Any]], first: int) -> RawTable:
-    cells = {}
+def _of_batch(names: Sequence[str], batch: Any, left_out: Mapping[str, str], first: int) -> RawTable:
+    """A piece of a Parquet file, without the columns whose values are no cells."""
+    cells, strange = dict[str, Cells](), dict(left_out)
     for name in names:
         try:
-            cells[name] = _array([text_of(value) for value in columns[name]])
-        except InputError as error:
-            raise InputError(f"{path}, column {name!r}: {error}") from None
-    return RawTable(cells, Format(), first)
+            cells[name] = _array([text_of(value) for value in batch.column(name).to_pylist()])
+        except (InputError, ValueError, OverflowError) as error:  # pyarrow's, of moments that Python has no words for
+            strange[name] = str(error)
+    return RawTable(cells, Format(), first, strange)

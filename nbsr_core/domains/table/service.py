@@ -45,13 +45,14 @@ class TableRows(Service):
         if not any(name in asked.values for name in names):
             raise InputError(f"the input has none of the model's columns; expected are {listed(names)}")
         nothing = [""] * len(asked)
-        cells = {name: _texts(name, asked.values.get(name, nothing)) for name in names}
+        cells = {name: texts_of(name, asked.values.get(name, nothing)) for name in names}
         features, notes = self.encoding.encode(cells)
         said = super().say(replace(asked, numbers=torch.from_numpy(features)))
         return replace(said, extra={**said.extra, NOTE: np.array(notes, dtype=object)})
 
 
-def _texts(name: str, values: Any) -> list[str]:
+def texts_of(name: str, values: Any) -> list[str]:
+    """A column's values as cells."""
     found = []
     for row, value in enumerate(values):
         try:

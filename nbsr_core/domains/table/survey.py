@@ -72,7 +72,7 @@ def survey(data: TableData) -> Survey:
     _check_names(data, raw)
     kept = ~np.isin(raw.cells[data.target], data.missing)
     labels = _labels(data, raw.cells[data.target][kept])
-    table = raw if kept.all() else RawTable({name: cells[kept] for name, cells in raw.cells.items()}, raw.format)
+    table = raw if kept.all() else replace(raw, cells={name: cells[kept] for name, cells in raw.cells.items()})
     roles = {data.target: "target"} | dict.fromkeys(data.hierarchy, "hierarchy")
     roles |= {data.row_weights: "row_weights"} if data.row_weights else {}
     if data.split.column and data.split.by != "time":
@@ -97,7 +97,9 @@ def _check_names(data: TableData, raw: RawTable) -> None:
     asked |= {"split.column": [data.split.column] if data.split.column else []}
     for key, names in asked.items():
         for name in names:
-            if name not in raw.cells:
+            if name in raw.left_out and not (key == "columns" and data.columns[name] == "ignore"):
+                raise InputError(f"{key}: {data.file}: column {name!r} cannot be used: {raw.left_out[name]}")
+            if name not in raw.cells and name not in raw.left_out:
                 raise InputError(
                     f"{key}: {data.file} ({raw.format}) has no column {name!r}; it has {listed(raw.names, 12)}"
                 )
@@ -147,6 +149,12 @@ def _notes(data: TableData, found: Survey, dropped: int) -> list[str]:
     notes = []
     if dropped:
         notes.append(f"{dropped:,} rows without a {data.target!r} are left out")
+    unsaid = {name: why for name, why in found.table.left_out.items() if name not in data.columns}
+    notes += [f"column {name!r} is left out: {why}" for name, why in unsaid.items()]
+    notes += [
+        f"classes {listed(alike)} of {data.target!r} differ only in capitals or blanks: are they one class?"
+        for alike in _spelt_alike(found.labels.names)
+    ]
     counts = np.bincount(found.labels.codes, minlength=len(found.labels.names))
     few = [name for name, count in zip(found.labels.names, counts.tolist(), strict=True) if count < LEAST_OF_CLASS]
     if few and data.split.by == "random":
@@ -165,6 +173,14 @@ def _notes(data: TableData, found: Survey, dropped: int) -> list[str]:
             "ignore}` leaves it out"
         )
     return notes
+
+
+def _spelt_alike(names: Sequence[str]) -> list[list[str]]:
+    """Names that have the same letters, capitals and blanks aside."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault("".join(name.casefold().split()), []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def leaking(found: Survey) -> list[str]:

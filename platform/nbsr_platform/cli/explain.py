@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nbsr_platform.base.terminal import Terminal
-from nbsr_platform.cli.options import AsJson, CodeFolder, HomeFolder, Tracking
+from nbsr_platform.cli.options import AsJson, Budget, CodeFolder, HomeFolder, Tracking
 from nbsr_platform.cli.shared import clear_errors, print_json
 from nbsr_platform.trials.home import Home
 
@@ -23,6 +23,7 @@ def explain(
     sample: Annotated[int | None, typer.Option(help="Which sample of the test split; 0 by default.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Words to go on from (language).")] = None,
     episode: Annotated[int | None, typer.Option(help="Which held-out episode (navigation).")] = None,
+    budget: Budget = None,
     svg: Annotated[Path | None, typer.Option(help="Also draw it into this file.")] = None,
     gif: Annotated[Path | None, typer.Option(help="Also animate it into this file (navigation).")] = None,
     code: CodeFolder = None,
@@ -38,7 +39,7 @@ def explain(
         from nbsr_platform.inspect.named_trial import named_trial
 
         key = named_trial(Home.of(home), run, model)
-        explained = explain_sample(Home.of(home), key, Question(sample, prompt, episode), tracking, code)
+        explained = explain_sample(Home.of(home), key, Question(sample, prompt, episode, budget=budget), tracking, code)
         for kind, file in {"svg": svg, "gif": gif}.items():
             if file is not None:
                 drawn = picture(explained, kind)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from nbsr_platform.base.terminal import Terminal
+from nbsr_platform.cli.options import Encoding, Separator, separator_named
 from nbsr_platform.cli.shared import clear_errors
 
 
@@ -22,6 +23,8 @@ def new(
     out: Annotated[
         Path | None, typer.Option(help="Study file to write; by default, called like FILE, in this folder.")
     ] = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
 ) -> None:
     """Look at somebody's data, say what is in it, and write a study with comments that runs as it is."""
     with clear_errors():
@@ -33,7 +36,7 @@ def new(
         file = out or Path(f"{source.resolve().stem}.yaml")
         if file.exists():
             raise InputError(f"{file} is there already and is left as it is; name another file with --out")
-        found = first_study(source, target, file)
+        found = first_study(source, target, file, separator_named(separator), encoding)
         console = Terminal()
         console.say(found.about, head="data")
         if found.columns:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nbsr_platform.base.terminal import Terminal
-from nbsr_platform.cli.options import CodeFolder, HomeFolder, Tracking
+from nbsr_platform.cli.options import Budget, CodeFolder, Encoding, HomeFolder, Separator, Tracking, separator_named
 from nbsr_platform.cli.shared import clear_errors
 from nbsr_platform.trials.home import Home
+
+if TYPE_CHECKING:
+    from nbsr_platform.serving.served_model import ModelConfig
 
 
 def predict(
@@ -27,6 +30,9 @@ def predict(
     keep: Annotated[
         list[str], typer.Option(metavar="COLUMN", help="Column of FILE to begin each answer with; may be repeated.")
     ] = [],  # noqa: B006
+    budget: Budget = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
     code: CodeFolder = None,
     home: HomeFolder = None,
     tracking: Tracking = None,
@@ -34,22 +40,27 @@ def predict(
     """Ask a trained model about new rows: label, probabilities, depth, vacuity, whether it abstains, and its path."""
     with clear_errors():
         from nbsr_platform.inspect.named_trial import named_trial
-        from nbsr_platform.inspect.stored_model import stored_model
+        from nbsr_platform.inspect.stored_model import stored_format, stored_model
         from nbsr_platform.serving.predictions import predict_file
 
         place = Home.of(home)
-        served = stored_model(place, named_trial(place, run, model), tracking, code)
-        found = predict_file(served, source, out, keep)
-        console, use = Terminal(), served.config
+        key = named_trial(place, run, model)
+        served, known = stored_model(place, key, tracking, code), stored_format(place, key, tracking)
+        found = predict_file(
+            served,
+            source,
+            out,
+            keep,
+            separator=separator_named(separator) or known["separator"],
+            encoding=encoding or known["encoding"],
+            options=None if budget is None else {"budget": budget},
+        )
+        console = Terminal()
         for what, names in {"does not use": found.ignored, "misses": found.absent}.items():
             if names:
                 more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
                 console.say(f"columns that the model {what}: {', '.join(names[:MOST_NAMED])}{more}")
-        console.say(
-            f"exits below {'none' if use.eta is None else f'{use.eta:.4g} nats'}, abstains above a vacuity of "
-            f"{'1: never' if use.max_vacuity is None else f'{use.max_vacuity:.4g}'}, as the trial was judged",
-            head="thresholds",
-        )
+        console.say(f"{_thresholds(served.config)}, as the trial was judged", head="thresholds")
         if found.unanswered or found.noted:
             console.say(
                 f"not answered: {found.unanswered:,}, answered though strange: {found.noted:,}; `note` says why",
@@ -58,6 +69,16 @@ def predict(
             )
         console.say(f"{found.rows:,}, of which {found.abstained:,} abstained", head="answers")
         console.say(str(out), head="file")
+
+
+def _thresholds(use: ModelConfig) -> str:
+    """How the model is used, in words."""
+    exits = "never exits early" if use.eta is None else f"exits below {use.eta:.4g} nats"
+    if use.max_doubt is not None:
+        return f"{exits}, abstains below a confidence of {1 - use.max_doubt:.4g}"
+    if use.max_vacuity is None:
+        return f"{exits}, never abstains"
+    return f"{exits}, abstains above a vacuity of {use.max_vacuity:.4g}"
 
 
 MOST_NAMED = 8

@@ -62,6 +62,8 @@ def explain(
     limit = result.metrics.get(names.test(MAX_DOUBT), result.max_vacuity(trial.evaluation))
     question = replace(question, eta=exit_threshold(result.metrics), max_vacuity=limit)
     learner = rebuild(trial, result, domain, splits, store)
+    if question.budget is not None and not domain.service(learner, Signature.of(splits)).takes_budget:
+        raise InputError(f"budget: only models that buy panels have one; {trial.name!r} is of kind {trial.kind!r}")
     notes = []
     if domain.fingerprint(data) != trial.data_fingerprint:
         notes.append("the data has changed since this trial: the sample may not be the one that it was tested on")

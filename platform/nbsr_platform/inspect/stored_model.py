@@ -12,6 +12,12 @@ from nbsr_platform.trials.store import ResultStore
 from nbsr_platform.trials.stored_trial import domain_of, trial_of
 
 
+def stored_format(home: Home, what: str, tracking_uri: str | None = None) -> dict[str, str | None]:
+    """Separator and encoding of CSV files as the study of a trial names them; None where it leaves them to be found."""
+    data = ResultStore(home.trials).load(find_trial(home, what, tracking_uri)).trial["data"]
+    return {name: data.get(name) for name in ("separator", "encoding")}
+
+
 def stored_model(home: Home, what: str, tracking_uri: str | None = None, code: Path | None = None) -> ServedModel:
     """The model of a finished trial, at the thresholds that it was judged by.
 

@@ -9,7 +9,7 @@ import csv
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,17 @@ class Summary:
     absent: Sequence[str] = ()
 
 
-def predict_file(model: ServedModel, source: Path, out: Path, keep: Sequence[str] = (), chunk: int = CHUNK) -> Summary:
+def predict_file(
+    model: ServedModel,
+    source: Path,
+    out: Path,
+    keep: Sequence[str] = (),
+    chunk: int = CHUNK,
+    *,
+    separator: str | None = None,
+    encoding: str | None = None,
+    options: Mapping[str, float | None] | None = None,
+) -> Summary:
     """Answer each row of a CSV or Parquet file by a row of a CSV file.
 
     Args:
@@ -56,7 +66,11 @@ def predict_file(model: ServedModel, source: Path, out: Path, keep: Sequence[str
         out: file to write; replaced when all is done.
         keep: columns of `source` that `out` begins with.
         chunk: rows that are in memory at a time.
+        separator: of a CSV file; found out by default.
+        encoding: of a CSV file; found out by default.
+        options: how the model is used, see `ServedModel.predict`.
     """
+    model.check(options)
     if out.exists() and source.exists() and out.samefile(source):
         raise InputError(f"{out} is the file of the questions; name another one")
     outputs = [column.name for column in model.service.outputs if column.name != NOTE]
@@ -64,11 +78,12 @@ def predict_file(model: ServedModel, source: Path, out: Path, keep: Sequence[str
     summary = Summary()
     with replaced(out) as file:
         writer = csv.writer(file)
-        for piece in read_pieces(source, chunk=whole):
+        for piece in read_pieces(source, separator, encoding, whole, one_column=True):
+            _check_cells(model, source, piece, keep)
             if piece.first_row == 0:
                 summary.ignored, summary.absent = _checked(model, source, piece, keep)
                 writer.writerow([*keep, *outputs, NOTE])
-            answers, notes = _answered(model, piece)
+            answers, notes = _answered(model, piece, options)
             for row in range(len(piece)):
                 answer = answers.get(row)
                 summary.rows += 1
@@ -102,6 +117,13 @@ def _umask() -> int:
     return current
 
 
+def _check_cells(model: ServedModel, source: Path, piece: RawTable, keep: Sequence[str]) -> None:
+    """Refuse a file in which a column that is needed holds no cells."""
+    for name in (*(column.name for column in model.service.inputs), *keep):
+        if name in piece.left_out:
+            raise InputError(f"{source}: column {name!r} cannot be used: {piece.left_out[name]}")
+
+
 def _checked(model: ServedModel, source: Path, piece: RawTable, keep: Sequence[str]) -> tuple[list[str], list[str]]:
     inputs = model.service.inputs
     absent = [column for column in inputs if column.name not in piece.cells]
@@ -115,10 +137,13 @@ def _checked(model: ServedModel, source: Path, piece: RawTable, keep: Sequence[s
     if lost:
         raise InputError(f"--keep: {source} has no column {_named(lost)}; it has {_named(piece.names)}")
     known = {column.name for column in inputs}
-    return [name for name in piece.names if name not in known], [column.name for column in absent]
+    there = (*piece.names, *piece.left_out)
+    return [name for name in there if name not in known], [column.name for column in absent]
 
 
-def _answered(model: ServedModel, piece: RawTable) -> tuple[dict[int, dict[str, Any]], list[str]]:
+def _answered(
+    model: ServedModel, piece: RawTable, options: Mapping[str, float | None] | None
+) -> tuple[dict[int, dict[str, Any]], list[str]]:
     """Answers by row, and what is to be said of each row."""
     columns = [column for column in model.service.inputs if column.name in piece.cells]
     notes = [""] * len(piece)
@@ -130,18 +155,23 @@ def _answered(model: ServedModel, piece: RawTable) -> tuple[dict[int, dict[str, 
     answers: dict[int, dict[str, Any]] = {}
     if not model.service.by_row and len(asked) < len(piece):
         raise InputError(f"row {next(row for row, note in enumerate(notes) if note) + 1}: {max(notes)}")
-    _ask(model, frame, asked, answers, notes)
+    _ask(model, frame, asked, answers, notes, options)
     return answers, notes
 
 
 def _ask(
-    model: ServedModel, frame: pd.DataFrame, rows: Sequence[int], answers: dict[int, dict[str, Any]], notes: list[str]
+    model: ServedModel,
+    frame: pd.DataFrame,
+    rows: Sequence[int],
+    answers: dict[int, dict[str, Any]],
+    notes: list[str],
+    options: Mapping[str, float | None] | None,
 ) -> None:
     """Ask about these rows; where the model refuses, about each half of them, so that one row spoils no other."""
     if not rows:
         return
     try:
-        said = model.predict(frame.iloc[list(rows)])
+        said = model.predict(frame.iloc[list(rows)], options)
     except InputError as error:
         if not model.service.by_row:
             raise
@@ -149,8 +179,8 @@ def _ask(
             notes[rows[0]] = str(error)
             return
         middle = len(rows) // 2
-        _ask(model, frame, rows[:middle], answers, notes)
-        _ask(model, frame, rows[middle:], answers, notes)
+        _ask(model, frame, rows[:middle], answers, notes, options)
+        _ask(model, frame, rows[middle:], answers, notes, options)
         return
     for row, answer in zip(rows, said.to_dict("records"), strict=True):
         answers[row] = answer

@@ -17,7 +17,7 @@ from nbsr_core.domains.service import Service
 from nbsr_core.errors import InputError
 from nbsr_platform.base.compat import requirements_taken_as_met
 from nbsr_platform.serving.code import ARCHIVE, archive, own_code, requirements
-from nbsr_platform.serving.served_model import CONFIG, WEIGHTS, ModelConfig, ServedModel, load_learner
+from nbsr_platform.serving.served_model import BUDGET, CONFIG, WEIGHTS, ModelConfig, ServedModel, load_learner
 from nbsr_platform.study.options import from_plain, to_plain
 
 SCRIPT = Path(__file__).with_name("serving_model.py")
@@ -91,5 +91,6 @@ def _signature(service: Service, config: ModelConfig) -> Any:
     asked = {**kinds, "number": AnyType(), "value": AnyType()}
     questions = [ColSpec(asked[column.kind], column.name, required=column.required) for column in service.inputs]
     answers = [ColSpec(kinds[column.kind], column.name) for column in service.outputs]
-    params = [ParamSpec(name, DataType.double, value) for name, value in config.use.items()]
+    use = {**config.use, **({BUDGET: None} if service.takes_budget else {})}
+    params = [ParamSpec(name, DataType.double, value) for name, value in use.items()]
     return ModelSignature(inputs=Schema(questions), outputs=Schema(answers), params=ParamSchema(params))

@@ -22,6 +22,7 @@ from torch import Tensor
 from nbsr_core.domains.domain import Signature, UnknownModuleError, find_domain
 from nbsr_core.domains.service import Column, Questions, Service
 from nbsr_core.errors import InputError
+from nbsr_core.evaluation.abstention import MAX_DOUBT
 from nbsr_core.evaluation.after_training import temperatures_in
 from nbsr_core.learning.batches import GLOBAL_GENERATOR
 from nbsr_core.learning.learners import Learner
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 TUPLES = ("class_names", "feature_names", "temperatures")
 CONFIG, WEIGHTS = "config.json", "model.pt"
+BUDGET = "budget"
 MOST_NAMED = 5
 # As good as infinity, and JSON knows it.
 LARGEST = sys.float_info.max
@@ -46,6 +48,7 @@ class ModelConfig:
     Attributes:
         eta: exit threshold; None walks to the end.
         max_vacuity: abstain above it; None never does.
+        max_doubt: of a model that knows no vacuity, abstain where `1 - confidence` is above it; None never does.
         temperatures: of its calibration, see `Learner.use_temperatures`.
         structure: what else it is built from, see `Splits.structure`.
         left_out: why code of one's own is not stored with the model; empty if it is, or if there is none.
@@ -61,11 +64,13 @@ class ModelConfig:
     temperatures: tuple[float, ...] = ()
     left_out: str = ""
     structure: Mapping[str, Any] = field(default_factory=dict)
+    max_doubt: float | None = None
 
     @staticmethod
     def of(trial: Trial, result: TrialResult) -> ModelConfig:
         """As the trial was judged: at its fast operating point, abstaining where its evaluation does."""
         eta = result.metrics.get(names.ETA, trial.evaluation.get("eta"))
+        max_doubt = result.metrics.get(names.test(MAX_DOUBT))
         return ModelConfig(
             trial.domain,
             trial.kind,
@@ -73,15 +78,17 @@ class ModelConfig:
             tuple(result.data["class_names"]),
             tuple(result.data["feature_names"]),
             None if eta is None or eta == -math.inf else min(eta, LARGEST),
-            result.max_vacuity(trial.evaluation),
+            result.max_vacuity(trial.evaluation) if max_doubt is None else None,
             temperatures_in(result.metrics),
             structure=result.data.get("structure", {}),
+            max_doubt=max_doubt,
         )
 
     @property
     def use(self) -> dict[str, float | None]:
         """What may be chosen anew with every call."""
-        return {"eta": self.eta, "max_vacuity": self.max_vacuity}
+        by_confidence = {} if self.max_doubt is None else {MAX_DOUBT: self.max_doubt}
+        return {"eta": self.eta, "max_vacuity": self.max_vacuity, **by_confidence}
 
     @property
     def signature(self) -> Signature:
@@ -127,18 +134,34 @@ class ServedModel:
         state = torch.load(weights, map_location="cpu", weights_only=True)
         return ServedModel(known, load_learner(known, state))
 
+    def check(self, options: Mapping[str, float | None] | None) -> None:
+        """Refuse a way of use that the model does not know, whatever it is asked."""
+        budget = (options or {}).get(BUDGET)
+        if budget is None:
+            return
+        if not self.service.takes_budget:
+            raise InputError(
+                f"budget: only models that buy panels have one; {self.config.kind!r} of domain {self.config.domain!r} "
+                "takes all columns as they are"
+            )
+        self.service.check_budget(budget)
+
     def predict(self, frame: pd.DataFrame, options: Mapping[str, float | None] | None = None) -> pd.DataFrame:
         """One row per row of `frame`: label, confidence, depth, vacuity, abstained, path, `p(<class>)` of each class.
 
-        Models that do not walk have neither depth nor vacuity (NaN) nor a path, and never abstain. A domain may want
-        and answer with other columns: `service.inputs` and `service.outputs` list them.
+        Models that do not walk have neither depth nor vacuity (NaN) nor a path, and abstain where they lack confidence.
+        A domain may want and answer with other columns: `service.inputs` and `service.outputs` list them.
 
         Args:
             frame: one column for each of the service's, in any order.
-            options: `eta` and `max_vacuity` for this call instead of the model's own.
+            options: `eta`, `max_vacuity` and `max_doubt` for this call instead of the model's own, and `budget`, what
+                may be spent on a row, of models that buy.
         """
+        self.check(options)
         use = {**self.config.use, **(options or {})}
-        asked = Questions(*inputs(frame, self.service.inputs), use["eta"], use["max_vacuity"])
+        asked = Questions(
+            *inputs(frame, self.service.inputs), use["eta"], use["max_vacuity"], use.get(MAX_DOUBT), use.get(BUDGET)
+        )
         return pd.DataFrame(self.service.answer(asked), index=frame.index)
 
 

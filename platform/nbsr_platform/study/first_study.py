@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -53,20 +53,32 @@ class FirstStudy:
     notes: Sequence[str] = ()
 
 
-def first_study(source: Path, target: str | None, out: Path) -> FirstStudy:
-    """A study of what `source` is, written as if it stood in the file `out`."""
+def first_study(
+    source: Path, target: str | None, out: Path, separator: str | None = None, encoding: str | None = None
+) -> FirstStudy:
+    """A study of what `source` is, written as if it stood in the file `out`.
+
+    Args:
+        source: somebody's data.
+        target: of a table, the column to predict.
+        out: the study's file.
+        separator: of a CSV file; found out by default.
+        encoding: of a CSV file; found out by default.
+    """
     source = user_path(str(source))
     if source.is_dir() or source.suffix.lower() == ".zip":
-        _refuse_target(target, "a folder or zip of pictures")
+        _refuse({"target": target, "separator": separator, "encoding": encoding}, "a folder or zip of pictures")
         return _of_pictures(source, out)
     if source.suffix.lower() in TEXTS and target is None:
+        _refuse({"separator": separator, "encoding": encoding}, "a text")
         return _of_text(source, out)
-    return _of_table(source, target, out)
+    return _of_table(source, target, out, separator, encoding)
 
 
-def _refuse_target(target: str | None, what: str) -> None:
-    if target is not None:
-        raise InputError(f"--target is for tables; {what} has no column {target!r}")
+def _refuse(given: Mapping[str, str | None], what: str) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"--{name} is for tables, and {what} is none")
 
 
 def yaml_text(text: str) -> str:
@@ -92,15 +104,16 @@ def _head(source: Path, out: Path, how: str, question: str, domain: str) -> Iter
     yield f"domain: {domain}"
 
 
-def _of_table(source: Path, target: str | None, out: Path) -> FirstStudy:
+def _of_table(source: Path, target: str | None, out: Path, separator: str | None, encoding: str | None) -> FirstStudy:
     from nbsr_core.domains.table.options import TableData
     from nbsr_core.domains.table.reading import read_pieces
     from nbsr_core.domains.table.survey import listed, survey
 
     if target is None:
-        names = next(read_pieces(source, chunk=1)).names
+        names = next(read_pieces(source, separator, encoding, chunk=1)).names
         raise InputError(f"--target must name the column to predict; {source} has {listed(names, 20)}")
-    data = TableData(source, target)
+    data = TableData(source, target, separator=separator, encoding=encoding)
+    given = {"separator": separator, "encoding": encoding}
     found = survey(data)
     rows, classes = len(found.table), len(found.labels.names)
     counts = Counter(found.labels.codes.tolist())
@@ -118,10 +131,13 @@ def _of_table(source: Path, target: str | None, out: Path) -> FirstStudy:
 
     def lines() -> Iterator[str]:
         question = f"Which {target} does a row have, and where is it better not to say?"
-        yield from _head(source, out, f"{shlex.quote(source.name)} --target {shlex.quote(target)}", question, "table")
+        said = {"target": target, **given}
+        options = [f"--{name} {shlex.quote(value)}" for name, value in said.items() if value is not None]
+        yield from _head(source, out, f"{shlex.quote(source.name)} {' '.join(options)}", question, "table")
         yield "data:"
         yield f"  file: {yaml_text(_relative(source, out))}"
         yield f"  target: {yaml_text(target)}  # {classes:,} classes: {_some(found.labels.names)}"
+        yield from (f"  {name}: {yaml_text(value)}" for name, value in given.items() if value is not None)
         yield "  # What each column is read as: numeric, categorical, boolean, date, or ignore to leave it out."
         if not listed_all:
             yield f"  # Of {len(columns):,} columns, {len(shown)} of those that are not plain numbers:"

@@ -25,6 +25,7 @@ from nbsr_core.learning import TrainingConfig, seed_everything
 from nbsr_core.learning.learners import Execution
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.model.acquisition import Known, Panels
+from nbsr_core.options.conditions import without_effect
 from nbsr_core.options.specs import ExpertSpec, RouterSpec
 
 MODELS = Acquisition.models
@@ -288,6 +289,115 @@ def test_a_service_of_a_table_is_followed_cell_by_cell_to_what_the_model_would_h
     np.testing.assert_allclose(said["spent"], spent.numpy())
     np.testing.assert_allclose(said["p(yes)"], stopped.probs[:, splits.class_names.index("yes")].numpy(), atol=1e-5)
     assert (said["spent"] <= 52).all()
+
+
+def asked_of(service: Any, rows: list[dict[str, Any]], **use: Any) -> dict[str, Any]:
+    values = {column.name: [row.get(column.name) for row in rows] for column in service.inputs}
+    answer: dict[str, Any] = service.answer(Questions(torch.zeros(len(rows), 0), values=values, **use))
+    return answer
+
+
+def cells_of(table: Path, rows: slice = slice(None)) -> list[dict[str, str]]:
+    head, *lines = table.read_text().splitlines()
+    return [dict(zip(head.split(","), line.split(","), strict=True)) for line in lines[rows]]
+
+
+def test_a_panel_with_any_cell_is_bought_and_its_empty_cells_are_missing_values(table: Path) -> None:
+    splits: Any = load(priced(table), 0)
+    learner = trained("greedy", splits)
+    service = Acquisition().service(learner, Signature.of(splits))
+    rows = cells_of(table)
+    assert any(not row["urea"] for row in rows)
+    said = asked_of(service, rows)
+    assert set(said["spent"]) == {62.0}
+    assert set(said["note"]) == {""}, "training rows have gaps in urea"
+    # The training file is answered as the model was judged: with all panels, gaps and all.
+    test = splits.rows.test
+    expected = learner.probabilities(splits.test.x)[:, splits.class_names.index("yes")]
+    np.testing.assert_allclose(said["p(yes)"][test], expected.numpy(), atol=1e-5)
+    nothing = asked_of(service, [{"age": "40", "sex": "m", "urea": "", "sodium": ""}])
+    assert nothing["bought"].tolist() == [""]
+    nothing = asked_of(service, [{"age": "40", "sex": "m", "urea": "NA", "sodium": ""}])
+    assert nothing["bought"].tolist() == ["blood"]
+
+
+def test_strange_cells_of_what_was_bought_get_a_word_and_what_was_not_bought_gets_none(table: Path) -> None:
+    splits = load(priced(table), 0)
+    service = Acquisition().service(trained("greedy", splits), Signature.of(splits))
+    assert service.outputs[-3].name == "note"
+    known = {"age": "40", "sex": "m"}
+    rows = [
+        known,
+        {**known, "colour": "violet"},
+        {**known, "scan": "dark", "urea": "1", "sodium": ""},
+        {"sex": "m", "scan": "1"},
+    ]
+    assert asked_of(service, rows)["note"].tolist() == [
+        "",
+        "colour is 'violet', an unknown category",
+        "sodium is missing, which no training row's was; scan is 'dark', not a number: taken as missing",
+        "age is missing, which no training row's was",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["greedy", "planner"])
+def test_a_service_buys_for_the_budget_that_it_is_told(table: Path, kind: str) -> None:
+    splits: Any = load(priced(table, budgets=(12.0, 62.0)), 0)
+    learner = trained(kind, splits)
+    service = Acquisition().service(learner, Signature.of(splits))
+    panels = {"blood": ["urea", "sodium"], "scan": ["scan"], "colour": ["colour"]}
+    cells = [cells_of(table)[row] for row in splits.rows.test[:20]]
+    for budget in (None, 12.0, 2.0):
+        known: list[dict[str, Any]] = [{"age": row["age"], "sex": row["sex"]} for row in cells]
+        for _ in range(4):
+            said = asked_of(service, known, budget=budget)
+            for row, panel in enumerate(said["next_panel"]):
+                known[row] |= {name: cells[row][name] or "NA" for name in panels.get(panel, [])}
+        assert said["stop"].all()
+        np.testing.assert_allclose(said["spent"], learner.trace(splits.test.x[:20], budget).cost[-1].numpy())
+        assert said["spent"].max() == (budget or 62.0)
+    with pytest.raises(InputError, match="a budget of 1 buys nothing: the cheapest panel costs 2"):
+        service.check_budget(1.0)
+    with pytest.raises(InputError, match="built for budgets up to 62, got 100"):
+        service.check_budget(100.0)
+
+
+def test_a_case_is_told_for_the_budget_that_is_asked_about(table: Path) -> None:
+    splits = load(priced(table, budgets=(62.0,)), 0)
+    learner = trained("greedy", splits)
+    told = Acquisition().explain(learner, splits, Question(sample=1, budget=12.0))
+    assert told is not None
+    assert "for 12 at most" in told.text
+    assert told.data["price_of_all"] == 12
+    assert learner.model.budget == 62
+    with pytest.raises(InputError, match="built for budgets up to 62, got 100"):
+        Acquisition().explain(learner, splits, Question(sample=1, budget=100.0))
+
+
+def test_a_served_model_abstains_as_it_was_judged(table: Path) -> None:
+    splits: Any = load(priced(table), 0)
+    learner = trained("planner", splits)
+    figures = Acquisition().judge(learner, splits, EvaluationOptions(audits=0)).metrics
+    service = Acquisition().service(learner, Signature.of(splits))
+    rows = [cells_of(table)[row] for row in splits.rows.test]
+    said = asked_of(service, rows, max_doubt=figures["test/max_doubt"])
+    assert 0 < said["abstained"].sum() < len(rows)
+    assert said["abstained"].mean() == pytest.approx(figures["test/abstained"])
+    assert not asked_of(service, rows)["abstained"].any()
+
+
+def test_a_preview_of_a_file_says_kinds_of_columns_and_what_looks_wrong(table: Path) -> None:
+    table.write_text("\n".join(f"{line},{line.split(',')[-1]}" for line in table.read_text().splitlines()))
+    table.write_text(table.read_text().replace("ill,ill", "ill,copy"))
+    found = Acquisition().preview(priced(table, columns={"age": "ignore"}))
+    assert "columns: 2 categorical, 3 numeric, 1 boolean; left out: age (ignore)" in found.about
+    assert any("column 'copy' says the target of every row" in note for note in found.notes)
+    drawn = AcquisitionData(source="cube", train_rows=50, valid_rows=20, test_rows=20)
+    assert Acquisition().preview(drawn).about == ""
+
+
+def test_columns_for_routers_alone_have_no_effect_here(table: Path) -> None:
+    assert dict(without_effect(priced(table, side=("age",))))["side"] == "it counts only if domain is table"
 
 
 def test_digits_come_in_tiles_that_cover_the_picture() -> None:

@@ -16,9 +16,13 @@ from hypothesis import strategies as st
 from mlflow import MlflowClient
 from nbsr_platform.serving import predictions
 from nbsr_platform.serving.predictions import predict_file
+from nbsr_platform.study.options import from_plain
+from nbsr_platform.trials.home import Home
+from nbsr_platform.trials.store import ResultStore
 from tables import animals, write_csv
-from trained_tables import Trained, nbsr
+from trained_tables import STUDY, Trained, nbsr
 
+from nbsr_core.domains.table import TableData, load_table
 from nbsr_core.errors import InputError
 
 
@@ -144,7 +148,6 @@ def test_columns_may_be_kept_and_others_are_named(trained: Trained, tmp_path: Pa
     [
         ("\n\n", "is empty"),
         ("weight;coat\n1;2,5;3\n", "line 2: 3 fields, but the head names 2 columns"),
-        ("weight\n1\n", "has one column only"),
         ("1,2\n3,4\n", "first line must name the columns"),
         ('weight,coat\n1,"long\n', "is a quotation mark not closed?"),
         ('[{"weight": 1, "coat": "long"}]', "is no table but JSON"),
@@ -177,6 +180,66 @@ def test_marks_and_encodings_are_found_out(trained: Trained, tmp_path: Path, enc
     data = write_csv(tmp_path / "new.csv", {**animals(6, seed=7), "coat": ["grün"] * 6}, ";", encoding)
     assert predict_file(trained.model(), data, tmp_path / "out.csv").unanswered == 0
     assert {row["note"] for row in rows(tmp_path / "out.csv")} == {"coat is 'grün', an unknown category"}
+
+
+def test_a_file_may_have_one_column(trained: Trained, tmp_path: Path) -> None:
+    data = tmp_path / "new.csv"
+    data.write_text("weight\n4.1\n0.2\n")
+    assert predict_file(trained.model(), data, tmp_path / "out.csv").rows == 2
+    data.write_text("coat\nshort, and brown\nlong, and grey\n")
+    predict_file(trained.model(), data, tmp_path / "out.csv")
+    assert "coat is 'short, and brown', an unknown category" in rows(tmp_path / "out.csv")[0]["note"]
+
+
+def test_columns_without_cells_matter_only_where_the_model_needs_them(trained: Trained, tmp_path: Path) -> None:
+    data = tmp_path / "new.parquet"
+    frame = pd.DataFrame({**animals(5, seed=7), "lists": [[1]] * 5})
+    frame.to_parquet(data)
+    found = predict_file(trained.model(), data, tmp_path / "out.csv")
+    assert (found.rows, found.unanswered) == (5, 0)
+    assert "lists" in found.ignored
+    frame.assign(coat=[[1]] * 5).to_parquet(data)
+    with pytest.raises(InputError, match="column 'coat' cannot be used: it holds lists"):
+        predict_file(trained.model(), data, tmp_path / "out.csv")
+
+
+def test_files_are_read_as_the_study_says_or_as_one_is_told(tmp_path: Path) -> None:
+    write_csv(tmp_path / "pets.csv", {**animals(90), "grün": animals(90)["coat"]}, "~", "utf-16-le")
+    study = STUDY.replace("target: animal", "target: animal, separator: '~', encoding: utf-16-le")
+    (tmp_path / "pets.yaml").write_text(study.replace(", xgboost: {n_estimators: 3}", ""))
+    home = ("--home", str(tmp_path / "home"))
+    nbsr("run", str(tmp_path / "pets.yaml"), "--local", *home)
+    out = tmp_path / "out.csv"
+    said = nbsr("predict", "pets", str(tmp_path / "pets.csv"), "--out", str(out), *home)
+    assert "answers 90" in said
+    assert "misses" not in said
+    other = write_csv(tmp_path / "other.csv", {**animals(7), "grün": animals(7)["coat"]}, "\t", "cp1252")
+    words = ("predict", "pets", str(other), "--out", str(out), *home)
+    assert "answers 7" in nbsr(*words, "--separator", "tab", "--encoding", "cp1252")
+    nbsr(*words, code=2)
+
+
+def test_a_model_without_a_belief_abstains_as_it_was_judged(trained: Trained, tmp_path: Path) -> None:
+    words = ("predict", trained.keys["xgboost"], str(trained.folder / "pets.csv"), "--out", str(tmp_path / "out.csv"))
+    said = nbsr(*words, "--home", str(trained.home))
+    result = ResultStore(Home(trained.home).trials).load(trained.keys["xgboost"])
+    limit = result.metrics["test/max_doubt"]
+    assert f"abstains below a confidence of {1 - limit:.4g}, as the trial was judged" in said
+    data: Any = from_plain(TableData, result.trial["data"])
+    test = load_table(data, result.trial["seed"]).rows.test
+    found = rows(tmp_path / "out.csv")
+    abstained = [found[row]["abstained"] == "true" for row in test]
+    assert sum(abstained) > 0
+    assert np.mean(abstained) == pytest.approx(result.metrics["test/abstained"])
+    assert "never exits early, abstains" in said
+
+
+def test_a_budget_is_for_models_that_buy(trained: Trained, tmp_path: Path) -> None:
+    data = new_rows(tmp_path)
+    words = ("predict", "pets", str(data), "--out", str(tmp_path / "o.csv"), "--home", str(trained.home))
+    assert "only models that buy panels have one" in nbsr(*words, "--budget", "3", code=2)
+    told = nbsr("explain", "pets", "--budget", "3", "--home", str(trained.home), code=2)
+    assert "only models that buy panels have one" in told
 
 
 def test_a_folder_is_no_file_of_rows(trained: Trained, tmp_path: Path) -> None:

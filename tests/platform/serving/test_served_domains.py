@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from nbsr_platform.serving.predictions import predict_file
 from nbsr_platform.serving.served_model import ServedModel
 from served import MODELS, PYTHON, Stored, ask, store
 
@@ -146,8 +147,15 @@ def test_a_panel_that_is_torn_apart_is_refused_by_name(models: dict[str, Stored]
     stored = models["triage planner"]
     names = list(stored.splits.feature_names)
     frame = pd.DataFrame(stored.splits.test.x[:2, :14].double().numpy(), columns=names[:14])
-    with pytest.raises(InputError, match=rf"row 0 has some values of 'Basic Metabolic Panel', but not '{names[14]}'"):
+    with pytest.raises(InputError, match=rf"there are some values of 'Basic Metabolic Panel', but not '{names[14]}'"):
         loaded(stored).predict(frame)
+
+
+def test_a_file_of_texts_is_answered(models: dict[str, Stored], tmp_path: Path) -> None:
+    words = " ".join([word for word in VOCABULARY if word.isalpha()][:2])
+    (tmp_path / "texts.csv").write_text(f"text\n{words}\n{words}\n")
+    found = predict_file(directly(models["language nbsr"]), tmp_path / "texts.csv", tmp_path / "out.csv")
+    assert (found.rows, found.unanswered) == (2, 0)
 
 
 @pytest.mark.parametrize("kind", ["nbsr_mem", "cnn_gru"])

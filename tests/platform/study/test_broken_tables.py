@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,39 @@ NOT_FILES: dict[str, Broken] = {
     "a web page named csv": Broken("<!DOCTYPE html>\n<html><body>a, b</body></html>", "is no table but a web page"),
     "a Parquet file cut short": Broken(cut_parquet, "is no whole Parquet file", name="table.parquet"),
     "a Parquet file in name only": Broken(b"PAR1 and no more", "is no whole Parquet file", name="table.parquet"),
-    "lists in cells of Parquet": Broken(parquet(x=[[1, 2]] * 60), "column 'x' holds lists", name="table.parquet"),
-    "bytes in cells of Parquet": Broken(parquet(x=[b"\xff\xfe"] * 60), "bytes that are no text", name="table.parquet"),
+    "lists in cells of Parquet": read(
+        parquet(x=every(1, 2, 5), odd=[[1, 2]] * 60),
+        "column 'odd' is left out: it holds lists or records",
+        name="table.parquet",
+    ),
+    "bytes in cells of Parquet": read(
+        parquet(x=every(1, 2, 5), odd=[b"\xff\xfe"] * 60),
+        "column 'odd' is left out: a cell holds bytes",
+        name="table.parquet",
+    ),
+    "lists in the target": Broken(
+        parquet(x=every(1, 2, 5), odd=[[1, 2]] * 60),
+        "column 'odd' cannot be used: it holds lists",
+        name="table.parquet",
+        target="odd",
+    ),
+    "lists in a column of a study": Broken(
+        parquet(x=every(1, 2, 5), odd=[[1, 2]] * 60),
+        "column 'odd' cannot be used: it holds lists",
+        name="table.parquet",
+        data={"columns": {"odd": "numeric"}},
+    ),
+    "lists that are ignored": read(
+        parquet(x=every(1, 2, 5), odd=[[1, 2]] * 60),
+        "1 numeric",
+        name="table.parquet",
+        data={"columns": {"odd": "ignore"}},
+    ),
+    "times and durations": read(
+        parquet(at=every(time(8, 30), time(9, 0)), took=[timedelta(minutes=n % 7) for n in range(60)]),
+        "took │ numeric │ 0 to 360",
+        name="table.parquet",
+    ),
 }
 
 SHAPES: dict[str, Broken] = {
@@ -248,6 +280,22 @@ READ: dict[str, Broken] = {
     "UTF-16 with its mark": read(text(encoding="utf-16"), "utf-16"),
     "semicolons": read(text(";"), "separator semicolon"),
     "tabs": read(text("\t"), "separator tab"),
+    "classes spelt in several ways": read(
+        changed(animal=every("Cat", "cat", "DOG", "dog", "big  fish", "big fish")),
+        "classes 'Cat', 'cat' of 'animal' differ only in capitals or blanks: are they one class?",
+    ),
+    "a copy of the target in a table with prices": read(
+        changed(code=animals(60)["animal"]),
+        "'code' says the target of every row",
+        data={"costs": {"weight": 1.0}},
+        domain="acquisition",
+    ),
+    "columns for routers in a table with prices": read(
+        changed(),
+        "data.side: has no effect: it counts only if domain is table",
+        data={"costs": {"weight": 1.0}, "side": ["coat"]},
+        domain="acquisition",
+    ),
     "a copy of the target": read(changed(code=animals(60)["animal"]), "'code' says the target of every row"),
     "a code of the target": read(
         changed(code=[{"cat": 0, "dog": 1, "bird": 2}[name] for name in animals(60)["animal"]]),

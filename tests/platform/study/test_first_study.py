@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from nbsr_platform.cli.app import app
+from nbsr_platform.cli.options import separator_named
 from nbsr_platform.study.first_study import first_study, yaml_text
 from nbsr_platform.study.study import Study
 from PIL import Image
@@ -94,6 +95,21 @@ class TestTable:
         data = write_csv(tmp_path / "pets.csv", animals())
         with pytest.raises(InputError, match=r"--target must name the column to predict; .* has 'tag', 'weight'"):
             first_study(data, None, tmp_path / "pets.yaml")
+
+    def test_separator_and_encoding_that_were_given_stand_in_the_study(self, tmp_path: Path) -> None:
+        columns = {**animals(), "grün": animals()["coat"]}
+        data = write_csv(tmp_path / "pets.csv", columns, "~", "utf-16-le")
+        out = tmp_path / "pets.yaml"
+        nbsr("new", str(data), "--target", "animal", "--out", str(out), "--separator", "~", "--encoding", "utf-16-le")
+        study = Study.load(out)
+        assert (study.data.separator, study.data.encoding) == ("~", "utf-16-le")
+        assert "grün" in load_table(study.data, 0).encoding.columns[-1].name
+        tabbed = write_csv(tmp_path / "tabs.csv", animals(), "\t")
+        assert '  separator: "\\t"' in first_study(tabbed, "animal", out, separator_named("tab")).text
+        with pytest.raises(InputError, match="--separator must be one character"):
+            separator_named("comma")
+        with pytest.raises(InputError, match="--encoding is for tables"):
+            first_study(novel(tmp_path / "novel.txt"), None, out, encoding="cp1252")
 
     def test_unequal_classes_and_copies_of_the_target_get_a_word(self, tmp_path: Path) -> None:
         columns = animals()

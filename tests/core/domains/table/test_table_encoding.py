@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
 import numpy as np
@@ -49,6 +49,11 @@ def fitted(name: str, texts: list[str], **options: object) -> Encoding:
         (date(2024, 2, 29), "2024-02-29"),
         (pd.Timestamp("2024-02-29 10:00"), "2024-02-29T10:00:00"),
         (np.datetime64("2024-02-29"), "2024-02-29"),
+        (time(8, 30), "08:30:00"),
+        (timedelta(minutes=1.5), "90"),
+        (pd.Timedelta("1h"), "3600"),
+        (np.timedelta64(2_500_000_000, "ns"), "2.5"),
+        (np.timedelta64("NaT"), ""),
     ],
 )
 def test_a_value_of_any_kind_is_the_text_that_a_file_would_hold(value: object, text: str) -> None:
