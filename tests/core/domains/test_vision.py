@@ -142,7 +142,7 @@ class TestBackbones:
             BackboneOptions("small", str(tmp_path / "none.pt")).build()
 
     def test_names(self) -> None:
-        with pytest.raises(InputError, match="one of resnet18, efficientnet_lite0, small or"):
+        with pytest.raises(InputError, match="one of resnet18, efficientnet_lite0, small, whitened or"):
             BackboneOptions("resnet81")
         with pytest.raises(InputError, match="small has no ImageNet weights"):
             BackboneOptions("small", "imagenet")
