@@ -1,4 +1,4 @@
-"""A small convolutional network that learns fast: it sees whitened patches, and every layer starts as a copy of its input.
+"""A small convolutional network that learns fast: it sees whitened patches, and its layers start as plain copies.
 
 It follows the public records of training speed on CIFAR-10 (Jordan, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU",
 2024): a fixed whitening convolution, three groups of two convolutions, batch norm without a scale of its own. With the

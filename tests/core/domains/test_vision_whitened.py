@@ -1,4 +1,4 @@
-"""The network that learns fast: what it costs, how it starts, and that whitening follows from training pictures once."""
+"""The network that learns fast: what it costs, how it starts, and whitening that follows from training pictures."""
 
 from __future__ import annotations
 
