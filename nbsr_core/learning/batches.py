@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,24 @@ class Batches(Protocol):
     """Training data: a fresh iteration for a given epoch, whose order follows from the seed."""
 
     def epoch(self, seed: int, epoch: int) -> Iterable[tuple[Tensor, Tensor]]: ...
+
+
+@runtime_checkable
+class CountedBatches(Batches, Protocol):
+    """Batches that know how many they are: what a learning rate that changes from step to step needs."""
+
+    def steps(self) -> int:
+        """Batches of one epoch, the same for every epoch."""
+
+
+def steps_of(batches: Batches) -> int:
+    """Batches of one epoch, where they are counted."""
+    if not isinstance(batches, CountedBatches):
+        raise InputError(
+            "training.scheduler: linear has to know how many batches an epoch has, and "
+            f"{type(batches).__name__} does not say; choose another"
+        )
+    return batches.steps()
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +65,9 @@ class TensorBatches:
             raise InputError("the training set is empty")
         if self.batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {self.batch_size}")
+
+    def steps(self) -> int:
+        return math.ceil(len(self.x) / self.batch_size)
 
     def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         generator = torch.Generator().manual_seed(epoch_seed(seed, epoch, "batches"))

@@ -21,7 +21,7 @@ from nbsr_core import metrics
 from nbsr_core.belief.calibration import calibrated_probabilities, fit_temperature
 from nbsr_core.errors import InputError
 from nbsr_core.learning import Batches, EpochRecord, TensorBatches, Trainer, TrainingConfig
-from nbsr_core.learning.batches import epoch_seed, seed_everything
+from nbsr_core.learning.batches import epoch_seed, seed_everything, steps_of
 from nbsr_core.learning.objectives import weighted_terms
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.metrics.names import TRAIN, VALID, named
@@ -435,6 +435,9 @@ class ShardedBatches:
     rank: int
     world: int
     weight: float = 1.0
+
+    def steps(self) -> int:
+        return steps_of(self.whole)
 
     def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in self.whole.epoch(seed, epoch):
