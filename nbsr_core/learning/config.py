@@ -32,6 +32,9 @@ class TrainingConfig:
             decoupled with `adamw`, coupled L2 with `adam`. With `muon`, decoupled and on what it turns alone; with
             `decay_everything` on all else too, coupled.
         decay_everything: routers and experts are decayed too.
+        label_smoothing: share of each label that is spread evenly over all classes, in the likelihood that a model is
+            trained for (of a walk, that of every depth); routers are taught by the label as it is, and judging never
+            smooths.
         clip_norm: largest norm of the whole gradient, or None.
         scheduler: `step` multiplies the rate by `factor` every `step_size` epochs; `plateau` does so after `patience`
             epochs without a better `watch`; `linear` lets it rise to its full height over `warmup_share` of all steps
@@ -68,6 +71,7 @@ class TrainingConfig:
     decay_everything: bool = field(
         default=False, metadata=counts_when("weight_decay is above 0", lambda training: training.weight_decay > 0)
     )
+    label_smoothing: float = 0.0
     clip_norm: float | None = None
     scheduler: SchedulerName = "none"
     step_size: int = field(
@@ -116,6 +120,7 @@ class TrainingConfig:
             "muon_rate": (math.isfinite(self.muon_rate) and self.muon_rate > 0, "a finite number > 0"),
             "bias_rate": (bias is None or (math.isfinite(bias) and bias > 0), "a finite number > 0 or None"),
             "weight_decay": (math.isfinite(self.weight_decay) and self.weight_decay >= 0, "a finite number >= 0"),
+            "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
             "clip_norm": (clip is None or (math.isfinite(clip) and clip > 0), "a finite number > 0 or None"),
             "step_size": (self.step_size >= 1, "at least 1"),
             "factor": (0 < self.factor < 1, "in (0, 1)"),

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nbsr_core.domains import tabular
 from nbsr_core.domains.domain import ModelKind, Signature
@@ -232,6 +231,7 @@ class MixtureLearner(TorchLearner):
     """Cross-entropy and the load-balancing loss of the Switch Transformer, `E sum_i share_i * mean gate_i`."""
 
     family = "baseline"
+    smooths_labels = True
 
     def __init__(self, module: Mixture, balance: float) -> None:
         super().__init__(module)
@@ -243,7 +243,7 @@ class MixtureLearner(TorchLearner):
         top: int = self.module.top  # type: ignore[assignment]
         chosen = torch.zeros_like(gates).scatter(1, gates.topk(top, -1).indices, 1 / top)
         balance = experts * (chosen.mean(0) * gates.mean(0)).sum()
-        nll = F.cross_entropy(logits, y)
+        nll = self.cross_entropy(logits, y)
         return {"loss": nll + self.balance * balance, "nll": nll, "balance": self.balance * balance}
 
     @property

@@ -67,7 +67,7 @@ class McDropout(Classifier):
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         """Cross-entropy of one pass; of all of them while the backbone, and its dropout with it, stands still."""
         logits, labels = module(x).flatten(0, -2), self.labels(y)
-        return {"loss": F.cross_entropy(logits, labels.repeat(len(logits) // len(labels)))}
+        return {"loss": self.cross_entropy(logits, labels.repeat(len(logits) // len(labels)))}
 
     def by_chunks(self, compute: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """As always, in smaller parts: every row goes through all passes at once."""

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nbsr_core.learning.learners import Classifier, Inside
 from nbsr_core.learning.references.flat import flat_network
@@ -57,7 +56,7 @@ class ManyAnswers(Classifier):
     def members_nll(self, module: nn.Module, x: Tensor, y: Tensor) -> Float[Tensor, ""]:
         """The cross-entropy of each member on its own, on average over members and samples."""
         logits, labels = module(x), self.labels(y)
-        return F.cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(logits.shape[1]))
+        return self.cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(logits.shape[1]))
 
     def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
         return self.by_chunks(lambda part: self.module(part).softmax(-1).mean(1), x)
