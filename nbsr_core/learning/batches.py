@@ -42,12 +42,21 @@ def steps_of(batches: Batches) -> int:
     return batches.steps()
 
 
+@runtime_checkable
+class AugmentsByTurns(Protocol):
+    """An augmentation that may do by turns what others leave to chance, once it knows the rows and the epoch."""
+
+    def in_epoch(self, x: Tensor, generator: torch.Generator, rows: Int[Tensor, " B"], epoch: int) -> Tensor:
+        """Change the inputs of these rows of the training split, for this epoch."""
+
+
 @dataclass(frozen=True, eq=False)
 class TensorBatches:
     """Batches of tensors that fit into memory, shuffled each epoch.
 
     Attributes:
-        augment: changes a batch of inputs, with the given generator as its only source of randomness (fresh noise).
+        augment: changes a batch of inputs, with the given generator as its only source of randomness (fresh noise);
+            where it `AugmentsByTurns`, it is also told which rows these are, and the epoch.
         weight: how often a row is drawn in an epoch, on average; once each by default. Rows that count more come more
             often, whatever the loss: so every model that learns from batches learns with weights.
     """
@@ -75,8 +84,15 @@ class TensorBatches:
         if self.weight is not None:
             order = drawn(self.weight, generator)[order]
         for index in order.split(self.batch_size):
-            x = self.x[index]
-            yield (x if self.augment is None else self.augment(x, generator)), self.y[index]
+            yield self._augmented(index, generator, epoch), self.y[index]
+
+    def _augmented(self, rows: Int[Tensor, " B"], generator: torch.Generator, epoch: int) -> Tensor:
+        x = self.x[rows]
+        if self.augment is None:
+            return x
+        if isinstance(self.augment, AugmentsByTurns):
+            return self.augment.in_epoch(x, generator, rows, epoch)
+        return self.augment(x, generator)
 
 
 def drawn(weight: Float[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
