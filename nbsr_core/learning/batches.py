@@ -64,7 +64,7 @@ class TensorBatches:
     x: Tensor
     y: Tensor
     batch_size: int = 128
-    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    augment: Callable[[Tensor, torch.Generator], Tensor] | AugmentsByTurns | None = None
     weight: Tensor | None = None
 
     def __post_init__(self) -> None:

@@ -63,7 +63,7 @@ def _muon(model: nn.Module, backbone: nn.Module | None, config: TrainingConfig) 
     return MuonAndDescent(matrices, config.muon_rate, config.weight_decay, groups, rest_decay)
 
 
-def matrices_of(module: nn.Module) -> list[nn.Parameter]:
+def matrices_of(module: nn.Module) -> list[Tensor]:
     """The weights of all linear and convolutional layers, each once."""
     found = {id(part.weight): part.weight for part in module.modules() if isinstance(part, WITH_MATRICES)}
     return list(found.values())
@@ -88,7 +88,7 @@ class MuonAndDescent(Optimizer):
 
     def __init__(
         self,
-        turned: Sequence[nn.Parameter],
+        turned: Sequence[Tensor],
         rate: float,
         decay: float,
         groups: Sequence[Group],

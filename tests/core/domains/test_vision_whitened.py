@@ -81,6 +81,7 @@ class TestNetwork:
         with torch.no_grad():
             out = norm(x)
         assert torch.allclose(out, F.batch_norm(x, None, None, training=True), atol=1e-5)
+        assert norm.running_mean is not None
         assert torch.allclose(norm.running_mean, 0.4 * x.mean((0, 2, 3)), atol=1e-5)
 
     def test_pictures_must_have_a_pixel_left_in_the_end(self) -> None:
