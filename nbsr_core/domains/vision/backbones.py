@@ -36,7 +36,7 @@ class BackboneOptions:
 
     Attributes:
         name: `resnet18`, `efficientnet_lite0` (both: pip install 'nbsr[vision]'), `small` (four layers, for small
-            pictures), `whitened` (seven layers that learn CIFAR-10 in eight epochs on a CPU, best with the optimiser
+            pictures), `whitened` (seven layers that are made to learn in few epochs, best with the optimiser
             `muon`), or `package.module:factory`: a module's class, or a function that is annotated as returning
             a module, called without arguments; the module goes from [B, 3, S, S] to [B, d]. Where it has attributes
             `mean` and `spread`, three numbers each, it gets `(x - mean) / spread` of x in [0, 1]; without them, those

@@ -1,8 +1,8 @@
 """A small convolutional network that learns fast: it sees whitened patches, and its layers start as plain copies.
 
 It follows the public records of training speed on CIFAR-10 (Jordan, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU",
-2024): a fixed whitening convolution, three groups of two convolutions, batch norm without a scale of its own. With the
-optimiser `muon` eight passes over the training pictures suffice, which is what a CPU can afford.
+2024): a fixed whitening convolution, three groups of two convolutions, batch norm without a scale of its own. It is
+made for the optimiser `muon` and some eight passes over the training pictures, which is what a CPU can afford.
 """
 
 from __future__ import annotations
