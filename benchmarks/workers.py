@@ -1,6 +1,6 @@
 """Two workers of Ray Train against one: the same study from scratch, its speed and what it learns.
 
-    python -m benchmarks.workers [--study studies/vision/scratch.yaml] [--home out/workers] [--set data.subset=2000]
+    python -m benchmarks.workers [--study studies/vision/workers.yaml] [--home out/workers] [--set data.subset=2000]
 
 Both ways run one trial at a time, so that they have the machine for themselves, and keep their results in the home: a
 run that was stopped goes on. Speed is that of the training alone, over all epochs but the first of a trial.
@@ -27,7 +27,7 @@ Ended = list[tuple[Trial, TrialResult]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--study", default="studies/vision/scratch.yaml")
+    parser.add_argument("--study", default="studies/vision/workers.yaml")
     parser.add_argument("--home", type=Path, default=Path("out/workers"))
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     asked = parser.parse_args()

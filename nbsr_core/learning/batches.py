@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -23,12 +24,39 @@ class Batches(Protocol):
     def epoch(self, seed: int, epoch: int) -> Iterable[tuple[Tensor, Tensor]]: ...
 
 
+@runtime_checkable
+class CountedBatches(Batches, Protocol):
+    """Batches that know how many they are: what a learning rate that changes from step to step needs."""
+
+    def steps(self) -> int:
+        """Batches of one epoch, the same for every epoch."""
+
+
+def steps_of(batches: Batches) -> int:
+    """Batches of one epoch, where they are counted."""
+    if not isinstance(batches, CountedBatches):
+        raise InputError(
+            "training.scheduler: linear has to know how many batches an epoch has, and "
+            f"{type(batches).__name__} does not say; choose another"
+        )
+    return batches.steps()
+
+
+@runtime_checkable
+class AugmentsByTurns(Protocol):
+    """An augmentation that may do by turns what others leave to chance, once it knows the rows and the epoch."""
+
+    def in_epoch(self, x: Tensor, generator: torch.Generator, rows: Int[Tensor, " B"], epoch: int) -> Tensor:
+        """Change the inputs of these rows of the training split, for this epoch."""
+
+
 @dataclass(frozen=True, eq=False)
 class TensorBatches:
     """Batches of tensors that fit into memory, shuffled each epoch.
 
     Attributes:
-        augment: changes a batch of inputs, with the given generator as its only source of randomness (fresh noise).
+        augment: changes a batch of inputs, with the given generator as its only source of randomness (fresh noise);
+            where it `AugmentsByTurns`, it is also told which rows these are, and the epoch.
         weight: how often a row is drawn in an epoch, on average; once each by default. Rows that count more come more
             often, whatever the loss: so every model that learns from batches learns with weights.
     """
@@ -36,7 +64,7 @@ class TensorBatches:
     x: Tensor
     y: Tensor
     batch_size: int = 128
-    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    augment: Callable[[Tensor, torch.Generator], Tensor] | AugmentsByTurns | None = None
     weight: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -47,14 +75,24 @@ class TensorBatches:
         if self.batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {self.batch_size}")
 
+    def steps(self) -> int:
+        return math.ceil(len(self.x) / self.batch_size)
+
     def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         generator = torch.Generator().manual_seed(epoch_seed(seed, epoch, "batches"))
         order = torch.randperm(len(self.x), generator=generator)
         if self.weight is not None:
             order = drawn(self.weight, generator)[order]
         for index in order.split(self.batch_size):
-            x = self.x[index]
-            yield (x if self.augment is None else self.augment(x, generator)), self.y[index]
+            yield self._augmented(index, generator, epoch), self.y[index]
+
+    def _augmented(self, rows: Int[Tensor, " B"], generator: torch.Generator, epoch: int) -> Tensor:
+        x = self.x[rows]
+        if self.augment is None:
+            return x
+        if isinstance(self.augment, AugmentsByTurns):
+            return self.augment.in_epoch(x, generator, rows, epoch)
+        return self.augment(x, generator)
 
 
 def drawn(weight: Float[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:

@@ -21,7 +21,7 @@ from nbsr_core import metrics
 from nbsr_core.belief.calibration import calibrated_probabilities, fit_temperature
 from nbsr_core.errors import InputError
 from nbsr_core.learning import Batches, EpochRecord, TensorBatches, Trainer, TrainingConfig
-from nbsr_core.learning.batches import epoch_seed, seed_everything
+from nbsr_core.learning.batches import epoch_seed, seed_everything, steps_of
 from nbsr_core.learning.objectives import weighted_terms
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.metrics.names import TRAIN, VALID, named
@@ -187,7 +187,15 @@ class StopsEarly(Protocol):
 
 
 class TorchLearner(Learner):
-    """A module trained by gradient descent; subclasses say what its loss is."""
+    """A module trained by gradient descent; subclasses say what its loss is.
+
+    Attributes:
+        label_smoothing: `TrainingConfig.label_smoothing` of the training that runs.
+    """
+
+    smooths_labels: ClassVar[bool] = False
+    """Whether its loss is a likelihood whose labels can be smoothed; if not, it ignores that option."""
+    label_smoothing: float = 0.0
 
     at_once: ClassVar[int] = TRACE_CHUNK
     """Samples that go through the module together when a whole split is asked for."""
@@ -208,6 +216,7 @@ class TorchLearner(Learner):
         """What is fitted after the last epoch, on data the gradient never saw."""
 
     def train(self, splits: Splits, config: TrainingConfig, seed: int, execution: Execution) -> Iterator[EpochRecord]:
+        self.label_smoothing = config.label_smoothing
         batches = self.batches(splits, config, execution)
         share = ShardedBatches(batches, *execution.shard) if execution.shard[1] > 1 else None
         for step in self.module.modules():
@@ -246,6 +255,11 @@ class TorchLearner(Learner):
     def grows(self, config: TrainingConfig) -> bool:
         return config.grows
 
+    def cross_entropy(self, logits: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> Float[Tensor, ""]:
+        """The mean over all rows, of smoothed labels where a training has such; never in less than float32."""
+        precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return F.cross_entropy(precise, labels, label_smoothing=self.label_smoothing)
+
     def _figures(self, split: Split) -> dict[str, float]:
         said = self.answers(split)
         return {"nll": metrics.nll(said.raw, said.labels), "accuracy": metrics.accuracy(said.raw, said.labels)}
@@ -281,6 +295,8 @@ class TorchLearner(Learner):
     @property
     def ignores(self) -> dict[str, str]:
         found = {}
+        if not self.smooths_labels:
+            found["training.label_smoothing"] = "the model's loss has labels as they are"
         if not hasattr(self.module, "set_temperature"):
             found["training.temperature"] = "the model has no routers"
         if not isinstance(getattr(self.module, "backbone", None), nn.Module):
@@ -295,9 +311,10 @@ class Classifier(TorchLearner):
     """
 
     family = "baseline"
+    smooths_labels = True
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
-        return {"loss": F.cross_entropy(module(x), self.labels(y))}
+        return {"loss": self.cross_entropy(module(x), self.labels(y))}
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -340,6 +357,7 @@ class NbsrLearner(TorchLearner):
     family = "nbsr"
     walks = True
     has_features = True
+    smooths_labels = True
 
     def __init__(
         self,
@@ -352,7 +370,14 @@ class NbsrLearner(TorchLearner):
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         admissible = None if self.admissible is None else self.admissible.to(y.device)
-        return weighted_terms(self.objective, module(x), self.labels(y), epoch=epoch, admissible=admissible)
+        return weighted_terms(
+            self.objective,
+            module(x),
+            self.labels(y),
+            epoch=epoch,
+            admissible=admissible,
+            smoothing=self.label_smoothing,
+        )
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -446,6 +471,9 @@ class ShardedBatches:
     rank: int
     world: int
     weight: float = 1.0
+
+    def steps(self) -> int:
+        return steps_of(self.whole)
 
     def epoch(self, seed: int, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in self.whole.epoch(seed, epoch):

@@ -29,20 +29,23 @@ from nbsr_core.trace.belief_trace import BeliefTrace
 Scalar = Float[Tensor, ""]
 
 
-def nll(alpha: Float[Tensor, "B K"], y: Int[Tensor, " B"]) -> Scalar:
-    """Negative log-likelihood of the expected marginal, `-log(alpha_y / alpha_0)`, averaged."""
-    return F.cross_entropy(alpha.log(), y)  # softmax(log alpha) is alpha / alpha_0
+def nll(alpha: Float[Tensor, "B K"], y: Int[Tensor, " B"], smoothing: float = 0.0) -> Scalar:
+    """Negative log-likelihood of the expected marginal, `-log(alpha_y / alpha_0)`, averaged.
+
+    With `smoothing`, that share of each label is spread evenly over all classes.
+    """
+    return F.cross_entropy(alpha.log(), y, label_smoothing=smoothing)  # softmax(log alpha) is alpha / alpha_0
 
 
-def _nll_of_each(alpha: Float[Tensor, "B K"], y: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    return F.cross_entropy(alpha.log(), y, reduction="none")
+def _nll_of_each(alpha: Float[Tensor, "B K"], y: Int[Tensor, " B"], smoothing: float) -> Float[Tensor, " B"]:
+    return F.cross_entropy(alpha.log(), y, reduction="none", label_smoothing=smoothing)
 
 
-def deep_supervision(trace: BeliefTrace, y: Int[Tensor, " B"]) -> Scalar:
+def deep_supervision(trace: BeliefTrace, y: Int[Tensor, " B"], smoothing: float = 0.0) -> Scalar:
     """NLL at every depth where a walk could stop but goes on, so that one that stops there is right too."""
     total = trace.prior.new_zeros(len(trace))
     for alpha, onward in zip(trace.beliefs[1:-1], trace.steps[1:], strict=True):
-        spent = _nll_of_each(alpha, y)
+        spent = _nll_of_each(alpha, y, smoothing)
         total = total + (spent if onward.walking is None else spent * onward.walking)
     return total.mean()
 
@@ -144,17 +147,18 @@ def weighted_terms(
     *,
     epoch: int = 0,
     admissible: Bool[Tensor, "nodes K"] | None = None,
+    smoothing: float = 0.0,
 ) -> dict[str, Scalar]:
-    """All weighted terms by name and their sum as `loss`."""
+    """All weighted terms by name and their sum as `loss`; likelihoods of labels that are smoothed by so much."""
     checked_labels(y, len(trace), len(trace.prior))
     ramp = min(1.0, epoch / objective.anneal_epochs) if objective.anneal_epochs else 1.0
-    terms = {"nll": nll(trace.beliefs[-1], y)}
+    terms = {"nll": nll(trace.beliefs[-1], y, smoothing)}
     if objective.entropy:
         terms["entropy"] = objective.entropy * entropy_penalty(trace)
     if objective.cost:
         terms["cost"] = objective.cost * expected_cost(trace)
     if objective.every_depth:
-        terms["every_depth"] = objective.every_depth * deep_supervision(trace, y)
+        terms["every_depth"] = objective.every_depth * deep_supervision(trace, y, smoothing)
     if objective.regulariser:
         terms["regulariser"] = objective.regulariser * ramp * evidential_regulariser(trace, y)
     if objective.concept:

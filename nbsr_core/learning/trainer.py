@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from nbsr_core.errors import InputError
-from nbsr_core.learning.batches import Batches, epoch_seed, seed_everything
+from nbsr_core.learning.batches import Batches, epoch_seed, seed_everything, steps_of
 from nbsr_core.learning.checkpoint import load_checkpoint, save_atomically
 from nbsr_core.learning.config import TrainingConfig
 from nbsr_core.learning.devices import compile_backbone, mixed_precision
+from nbsr_core.learning.optimizers import make_optimizer
 from nbsr_core.metrics.names import TRAIN, VALID
 
 # (model, x, y, epoch) -> the terms of the loss by name; "loss" is what is minimised.
@@ -35,7 +36,7 @@ class EpochRecord:
         epoch: its number, from 0.
         terms: mean of each loss term over the training samples.
         validation: figures on held-out data after the epoch.
-        learning_rate: rate during the epoch.
+        learning_rate: rate during the epoch; at its beginning, where it changes from batch to batch.
         temperature: that of the routers during the epoch.
         seconds: duration, validation included.
         samples_per_second: speed of the training alone.
@@ -111,7 +112,9 @@ class Trainer:
         self.epoch = 0
         self.best, self.best_epoch = math.inf, -1
         self.best_weights: dict[str, Tensor] | None = None
-        self.optimizer = self._make_optimizer()
+        self.optimizer = make_optimizer(model, self.backbone, config)
+        self.steps = steps_of(batches) if config.scheduler == "linear" else None
+        self.rates: list[float] = [group["lr"] for group in self.optimizer.param_groups]
         self.scheduler = self._make_scheduler()
         self._between_epochs = True
 
@@ -144,6 +147,7 @@ class Trainer:
         if 0 < epoch == config.frozen_epochs:
             for group in self.optimizer.param_groups:
                 group["lr"] *= config.finetune_scale
+        self._set_rates(0)
         learning_rate = float(self.optimizer.param_groups[0]["lr"])
         self.model.train()
         with self._frozen_backbone() if epoch < config.frozen_epochs else nullcontext():
@@ -179,7 +183,8 @@ class Trainer:
         """One pass over the training data: the mean of each term, and the number of samples."""
         sums: dict[str, Tensor] = {}
         samples = 0
-        for inputs, labels in self.batches.epoch(self.seed, self.epoch):
+        for step, (inputs, labels) in enumerate(self.batches.epoch(self.seed, self.epoch)):
+            self._set_rates(step)
             x, y = inputs.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
             self.optimizer.zero_grad(set_to_none=True)
             with mixed_precision(self.device, self.config.mixed_precision):
@@ -198,6 +203,18 @@ class Trainer:
             raise InputError(f"epoch {self.epoch} had no training data")
         return {name: float(value) / samples for name, value in sums.items()}, samples
 
+    def _set_rates(self, step: int) -> None:
+        """The rates of one step of this epoch, where they change from step to step; they follow from its number."""
+        if self.steps is None:
+            return
+        config = self.config
+        # In the middle of the step: neither the first nor the last is made at a rate of zero.
+        share = config.linear_share((self.epoch + (step + 0.5) / self.steps) / config.epochs)
+        if 0 < config.frozen_epochs <= self.epoch:
+            share *= config.finetune_scale
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * share
+
     def _judge(self, figures: Mapping[str, float]) -> None:
         """Compare with the best epoch so far, and let the scheduler know."""
         watch = self.config.watch
@@ -211,21 +228,6 @@ class Trainer:
             self.scheduler.step(figures[watch])
         elif self.scheduler is not None:
             self.scheduler.step()
-
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        everything = list(self.model.parameters())
-        inside = {id(p) for p in (self.backbone or self.model).parameters()}
-        decayed = [p for p in everything if self.config.decay_everything or id(p) in inside]
-        others = [p for p in everything if not (self.config.decay_everything or id(p) in inside)]
-        groups = [
-            {"params": members, "weight_decay": decay}
-            for members, decay in ((decayed, self.config.weight_decay), (others, 0.0))
-            if members
-        ]
-        if not groups:
-            raise InputError(f"{type(self.model).__name__} has no parameters to train")
-        kind = torch.optim.Adam if self.config.optimizer == "adam" else torch.optim.AdamW
-        return kind(groups, lr=self.config.learning_rate, fused=True)
 
     def _make_scheduler(self) -> torch.optim.lr_scheduler.LRScheduler | None:
         config = self.config

@@ -242,6 +242,8 @@ class EvaluationOptions:
         max_error_chance: ... and the chance, over the draw of the validation samples, that it does not hold.
         prune: also judge a copy without the nodes that fewer than this share of the validation samples visit
             (`pruned/...`); None judges none.
+        mirror: of pictures, also judge the mean of the answers to each test picture and to its mirror image
+            (`mirrored/...`), at twice the effort, beside the plain figures and for every model alike.
     """
 
     eta: float | None = None
@@ -271,6 +273,7 @@ class EvaluationOptions:
     max_error: float = 0.05
     max_error_chance: float = 0.1
     prune: float | None = None
+    mirror: bool = False
 
     def __post_init__(self) -> None:
         for name in ("set_level", "max_error", "max_error_chance"):

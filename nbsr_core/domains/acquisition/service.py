@@ -174,6 +174,6 @@ class NextColumns(NextPanel):
         unseen: dict[str, NDArray[np.bool_]] = {}
         for panel in map(set, self.learner.model.panels.columns):
             own = [column.name for column in self.encoding.columns if column.start in panel]
-            empty = np.array([[not cell for cell in cells[name]] for name in own]).all(0)
+            empty: NDArray[np.bool_] = np.all([[not cell for cell in cells[name]] for name in own], axis=0)
             unseen |= dict.fromkeys(own, empty)
         return unseen

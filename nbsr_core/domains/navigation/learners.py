@@ -20,7 +20,6 @@ from nbsr_core.domains.navigation.tasks import NavigationSplits
 from nbsr_core.domains.navigation.world import VIEW
 from nbsr_core.learning import Batches, TrainingConfig
 from nbsr_core.learning.learners import Classifier, Execution, Inside, NbsrLearner, TorchLearner
-from nbsr_core.learning.objectives import weighted_terms
 from nbsr_core.learning.references.dropout import McDropout
 from nbsr_core.learning.references.ensemble import Ensemble
 from nbsr_core.learning.references.evidential import EvidentialClassifier
@@ -240,9 +239,7 @@ class ClonedNbsr(CloningLearner, NbsrLearner):
         self.module.walk = walk
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
-        admissible = None if self.admissible is None else self.admissible.to(y.device)
-        walks = module(x, seen_in(x))
-        return weighted_terms(self.objective, walks, self.labels(y), epoch=epoch, admissible=admissible)
+        return super().loss(OfSeenSteps(module, seen_in(x)), x, y, epoch)
 
     @torch.no_grad()
     def trace(self, x: Tensor) -> BeliefTrace:

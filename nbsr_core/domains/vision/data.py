@@ -20,7 +20,7 @@ from nbsr_core.domains.vision.images import ImageSet
 from nbsr_core.domains.vision.named_sets import IN_FOLDER, WITHOUT_FILES, cifar10, unknown
 from nbsr_core.domains.vision.oracle_cache import Features, Pixels, Recipe, Table, cache_folder
 from nbsr_core.domains.vision.selection import Selection, select, to_judge
-from nbsr_core.domains.vision.views import Augmentation, scaled
+from nbsr_core.domains.vision.views import Augmentation, StoredPictures
 from nbsr_core.errors import InputError
 from nbsr_core.files import path_except, user_path
 from nbsr_core.learning.splits import Split, Splits
@@ -241,7 +241,7 @@ def load(data: VisionData, seed: int) -> VisionSplits:
     if data.oracle is not None and data.oracle.views > 0:
         augment = any_view
     elif data.oracle is None and data.augment is not None:
-        augment = _augmented(data.augment)
+        augment = StoredPictures(data.augment)
     names = feature_names(x.shape[-1]) if data.oracle is not None else pixel_names(data.size)
     oracle = "" if data.oracle is None else f", seen by a frozen {data.oracle.name} at {data.oracle.input_size} px"
     pictures = f"{len(chosen.train) + len(chosen.valid):,} training and {len(chosen.test):,} test pictures"
@@ -264,10 +264,6 @@ def load(data: VisionData, seed: int) -> VisionSplits:
 def any_view(x: Tensor, generator: torch.Generator) -> Tensor:
     """One of the kept views [B, V, d] of every picture, drawn anew."""
     return x[torch.arange(len(x)), torch.randint(x.shape[1], (len(x),), generator=generator)]
-
-
-def _augmented(augmentation: Augmentation) -> Callable[[Tensor, torch.Generator], Tensor]:
-    return lambda x, generator: augmentation(scaled(x, x.shape[-1]), generator) * 255
 
 
 def feature_names(width: int) -> list[str]:

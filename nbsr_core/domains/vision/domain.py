@@ -11,7 +11,7 @@ from nbsr_core.domains.vision.backbones import width
 from nbsr_core.domains.vision.data import Source, VisionSplits, feature_names, load, pixel_names
 from nbsr_core.domains.vision.data import VisionData as VisionData
 from nbsr_core.domains.vision.images import png
-from nbsr_core.domains.vision.judging import add_early_exit, add_leaves, add_unknown, vision_figures
+from nbsr_core.domains.vision.judging import add_early_exit, add_leaves, add_mirrored, add_unknown, vision_figures
 from nbsr_core.domains.vision.models import MODELS
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions, classification_figures
 from nbsr_core.learning.learners import Learner, NbsrLearner
@@ -22,7 +22,9 @@ class Vision(Domain):
     """What is in a picture; for CIFAR-10 root -> Animal / Vehicle -> Pets, Wildlife, Birds / AirWater, Road."""
 
     name = "vision"
-    shown: ClassVar = ("accuracy", "ece", "ece_raw", "nll", "mean_depth", "error_answered", "ood/*/auroc")
+    shown: ClassVar = (
+        *("accuracy", "mirrored/accuracy", "ece", "ece_raw", "nll", "mean_depth", "error_answered", "ood/*/auroc"),
+    )
     data = VisionData
     models: ClassVar = MODELS
 
@@ -63,10 +65,12 @@ class Vision(Domain):
         return classification_figures(learner, sets, options) | vision_figures(data.unknown_sets, learner, options)
 
     def evaluate(self, learner: Learner, splits: Splits, options: EvaluationOptions) -> Evaluation:
-        """Classification, leaves, the price of 90% early exits, and AUROC against every out-of-distribution set."""
+        """Classification, mirror images, leaves, the price of 90% early exits, and AUROC against every unknown set."""
         evaluation = super().evaluate(learner, splits, options)
         if isinstance(splits, VisionSplits):
             add_unknown(evaluation, learner, splits, options)
+            if options.mirror:
+                add_mirrored(evaluation, learner, splits)
             if isinstance(learner, NbsrLearner):
                 add_leaves(evaluation, learner, splits)
                 add_early_exit(evaluation, learner, splits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -12,15 +13,17 @@ from torch import Tensor
 from nbsr_core import metrics
 from nbsr_core.domains.vision.data import VisionSplits
 from nbsr_core.evaluation.abstention import NEVER, threshold
+from nbsr_core.evaluation.answers import OF_ANSWERS
 from nbsr_core.evaluation.detectors import detectors_of, fit_detectors, look
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
 from nbsr_core.evaluation.walk_tables import entropy_rows, separation_rows
-from nbsr_core.learning.learners import Learner, NbsrLearner
+from nbsr_core.learning.learners import Answers, Learner, NbsrLearner
 from nbsr_core.metrics import names
 from nbsr_core.metrics.names import TEST
 from nbsr_core.trace.belief_trace import BeliefTrace
 
 EXIT_SHARE = 0.9
+MIRRORED = "mirrored"
 PRECISION, ENTROPY = "precision", "negative_entropy"
 
 
@@ -38,7 +41,23 @@ def vision_figures(unknown: Sequence[str], learner: Learner, options: Evaluation
     found |= {f"ood/{name}/{kind}" for name in unknown for kind in ("auroc", "fpr95")}
     if options.max_vacuity != NEVER:
         found |= {f"ood/{name}/abstained" for name in unknown}
+    if options.mirror:
+        found |= names.named(MIRRORED, OF_ANSWERS)
     return found
+
+
+def add_mirrored(evaluation: Evaluation, learner: Learner, splits: VisionSplits) -> None:
+    """What a model reaches that is asked twice, about a picture and its mirror image, and takes the mean.
+
+    Published accuracies are often of this kind; to the end of a walk, whatever the model.
+    """
+    test = splits.test
+    if test.x.ndim != 4:
+        evaluation.warnings.append("evaluation.mirror: features of data.oracle have no mirror image; drop it")
+        return
+    plain, mirrored = learner.answers(test), learner.answers(replace(test, x=test.x.flip(-1)))
+    mean = Answers((plain.probs + mirrored.probs) / 2, (plain.raw + mirrored.raw) / 2, plain.labels)
+    evaluation.add_answers(MIRRORED, mean)
 
 
 def add_leaves(evaluation: Evaluation, learner: NbsrLearner, splits: VisionSplits) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nbsr_core.domains import tabular
 from nbsr_core.domains.domain import ModelKind, Signature
@@ -24,7 +23,13 @@ from nbsr_core.domains.references import (
     build_cart,
     references_on,
 )
-from nbsr_core.domains.vision.backbones import BackboneOptions, channels_last, scaling_of, width
+from nbsr_core.domains.vision.backbones import (
+    BackboneOptions,
+    FitsPictures,
+    channels_last,
+    scaling_of,
+    width,
+)
 from nbsr_core.domains.vision.data import pixel_names
 from nbsr_core.domains.vision.packed_images import CIFAR10
 from nbsr_core.domains.vision.views import scaled
@@ -34,10 +39,13 @@ from nbsr_core.learning.learners import NO_WALK, Classifier, Inside, NbsrLearner
 from nbsr_core.learning.references.dropout import ThinnedDropout, thinned_layers
 from nbsr_core.learning.references.flat import flat_network
 from nbsr_core.learning.references.trees import Cart
+from nbsr_core.model.preprocessing import FittedStep
 from nbsr_core.model.routers import RouterSpec
 
 # Pictures that go through a backbone together where no gradient is wanted: large batches at 224 px fill a machine.
 PICTURES_AT_ONCE = 256
+# Training pictures that a network looks at before it is trained; rows are in no order, so the first are as good as any.
+PICTURES_TO_FIT = 5000
 
 TAXONOMIES = {
     CIFAR10: {
@@ -70,24 +78,41 @@ def _restricted(branch: Any, class_names: Collection[str]) -> Any:
     return [name for name in branch if name in class_names]
 
 
-class Pictures(nn.Module):
-    """A backbone that takes pictures as they are stored: values 0-255, [B, 3, H, W] or flattened, of any size."""
+class Pictures(FittedStep):
+    """A backbone that takes pictures as they are stored: values 0-255, [B, 3, H, W] or flattened, of any size.
+
+    It is fitted where its network is (`FitsPictures`): only here it is known how that sees a stored picture.
+    """
 
     def __init__(self, network: nn.Module, size: int) -> None:
         super().__init__()
         self.network, self.size, self.scaling = network, size, scaling_of(network)
 
+    def fit(self, x: Tensor) -> Pictures:
+        if isinstance(self.network, FitsPictures):
+            self.network.fit_pictures(self._seen(_unflattened(x[:PICTURES_TO_FIT])))
+        return self
+
     def forward(self, x: Tensor) -> Float[Tensor, "B d"]:
-        if x.ndim == 2:
-            side = math.isqrt(x.shape[1] // 3)
-            x = x.view(len(x), 3, side, side)
+        x = _unflattened(x)
         if torch.is_grad_enabled() or len(x) <= PICTURES_AT_ONCE:
             return self._embed(x)
         return torch.cat([self._embed(part) for part in x.split(PICTURES_AT_ONCE)])
 
     def _embed(self, x: Tensor) -> Tensor:
-        h: Tensor = self.network(self.scaling(scaled(x, self.size)).contiguous(memory_format=torch.channels_last))
+        h: Tensor = self.network(self._seen(x).contiguous(memory_format=torch.channels_last))
         return h
+
+    def _seen(self, x: Tensor) -> Float[Tensor, "B 3 S S"]:
+        return self.scaling(scaled(x, self.size))
+
+
+def _unflattened(x: Tensor) -> Tensor:
+    """Pictures that came as rows of a table, as pictures again."""
+    if x.ndim != 2:
+        return x
+    side = math.isqrt(x.shape[1] // 3)
+    return x.view(len(x), 3, side, side)
 
 
 class PlainView(nn.Module):
@@ -212,6 +237,7 @@ class MixtureLearner(TorchLearner):
     """Cross-entropy and the load-balancing loss of the Switch Transformer, `E sum_i share_i * mean gate_i`."""
 
     family = "baseline"
+    smooths_labels = True
 
     def __init__(self, module: Mixture, balance: float) -> None:
         super().__init__(module)
@@ -223,7 +249,7 @@ class MixtureLearner(TorchLearner):
         top: int = self.module.top  # type: ignore[assignment]
         chosen = torch.zeros_like(gates).scatter(1, gates.topk(top, -1).indices, 1 / top)
         balance = experts * (chosen.mean(0) * gates.mean(0)).sum()
-        nll = F.cross_entropy(logits, y)
+        nll = self.cross_entropy(logits, y)
         return {"loss": nll + self.balance * balance, "nll": nll, "balance": self.balance * balance}
 
     @property

@@ -66,7 +66,7 @@ class McDropout(Classifier):
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         """Cross-entropy of one pass; of all of them while the backbone, and its dropout with it, stands still."""
         logits, labels = module(x).flatten(0, -2), self.labels(y)
-        return {"loss": F.cross_entropy(logits, labels.repeat(len(logits) // len(labels)))}
+        return {"loss": self.cross_entropy(logits, labels.repeat(len(logits) // len(labels)))}
 
     def probabilities_of(self, outputs: Float[Tensor, "S N K"]) -> Float[Tensor, "N K"]:
         """The mean over the passes."""

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nbsr_core.belief.calibration import calibrated_probabilities, fit_temperature
 from nbsr_core.learning.learners import Classifier, Inside
@@ -62,7 +61,7 @@ class EarlyExit(Classifier):
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         labels = self.labels(y)
-        each = [F.cross_entropy(logits, labels) for logits in module(x).unbind(1)]
+        each = [self.cross_entropy(logits, labels) for logits in module(x).unbind(1)]
         return {"loss": torch.stack(each).sum(), "nll": each[-1]}
 
     @property

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nbsr_core.learning.learners import Classifier, Inside
 from nbsr_core.learning.references.flat import flat_network
@@ -57,7 +56,7 @@ class ManyAnswers(Classifier):
     def members_nll(self, module: nn.Module, x: Tensor, y: Tensor) -> Float[Tensor, ""]:
         """The cross-entropy of each member on its own, on average over members and samples."""
         logits, labels = module(x), self.labels(y)
-        return F.cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(logits.shape[1]))
+        return self.cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(logits.shape[1]))
 
     def probabilities_of(self, outputs: Float[Tensor, "N M K"]) -> Float[Tensor, "N K"]:
         """The mean over the members."""

@@ -50,6 +50,8 @@ class EvidentialClassifier(Classifier):
         anneal_epochs: over how many epochs that weight grows from 0; 0 starts with all of it.
     """
 
+    smooths_labels = False
+
     def __init__(self, module: nn.Module, penalty: float = 0.1, anneal_epochs: int = 10) -> None:
         super().__init__(module)
         self.penalty, self.anneal_epochs = penalty, anneal_epochs

@@ -75,6 +75,8 @@ class SoftTreeClassifier(Classifier):
         balance: weight of the penalty.
     """
 
+    smooths_labels = False
+
     def __init__(self, backbone: nn.Module, tree: SoftTree, balance: float) -> None:
         super().__init__(flat_network(backbone, tree))
         self.tree, self.balance = tree, balance

@@ -28,7 +28,7 @@ from nbsr_core.domains.navigation.tasks import NavigationData, NavigationSplits,
 from nbsr_core.domains.service import Questions
 from nbsr_core.domains.tabular import GraphOptions
 from nbsr_core.evaluation.evaluation import Evaluation, EvaluationOptions
-from nbsr_core.learning import TrainingConfig
+from nbsr_core.learning import TrainingConfig, seed_everything
 from nbsr_core.learning.learners import Execution
 from nbsr_core.learning.objectives import Objective
 from nbsr_core.options.specs import DETECTORS

@@ -28,10 +28,10 @@ from nbsr_core.domains.vision.models import (
 )
 from nbsr_core.domains.vision.packed_images import CIFAR10
 from nbsr_core.domains.vision.torchvision_models import torchvision
-from nbsr_core.domains.vision.views import Augmentation, Scaling, scaled
+from nbsr_core.domains.vision.views import Augmentation, Scaling, flipped_by_turns, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.evaluation.evaluation import EvaluationOptions
-from nbsr_core.learning import TrainingConfig, seed_everything
+from nbsr_core.learning import TensorBatches, TrainingConfig, seed_everything
 from nbsr_core.learning.learners import Execution, NbsrLearner
 from nbsr_core.learning.objectives import Objective
 
@@ -75,7 +75,54 @@ class TestAugmentation:
         parts = torch.cat([Augmentation()(part, generator) for part in x.split(7)])
         assert torch.allclose(parts, whole, atol=1e-6)
 
+    def test_shifts_are_windows_of_the_picture_with_a_mirrored_margin(self) -> None:
+        x = torch.rand(200, 3, 7, 7)
+        shifted = Augmentation(0.0, 0.0, 0.0, shift=2)(x, torch.Generator().manual_seed(1))
+        wider = nn.functional.pad(x, [2, 2, 2, 2], mode="reflect")
+        ways = set()
+        for picture, margin in zip(shifted, wider, strict=True):
+            windows = {(r, c): margin[:, r : r + 7, c : c + 7] for r in range(5) for c in range(5)}
+            (way,) = [way for way, window in windows.items() if torch.equal(picture, window)]
+            ways.add(way)
+        assert len(ways) == 25, "every way up to 2 px is taken"
+        with pytest.raises(InputError, match=r"augment\.shift must be less than the pictures' 7 px, got 7"):
+            Augmentation(shift=7)(x, torch.Generator())
+
+    def test_shifted_pictures_may_come_in_batches_of_any_size(self) -> None:
+        x, generator = torch.rand(30, 3, 8, 8), torch.Generator().manual_seed(5)
+        change = Augmentation(shift=3)
+        whole = change(x, torch.Generator().manual_seed(5))
+        parts = torch.cat([change(part, generator) for part in x.split(7)])
+        assert torch.allclose(parts, whole, atol=1e-6)
+
+    def test_flips_by_turns_show_both_sides_equally_often(self) -> None:
+        rows = torch.arange(4000)
+        first, second, third = (flipped_by_turns(rows, epoch) for epoch in range(3))
+        assert torch.equal(first, ~second)
+        assert torch.equal(first, third)
+        assert float(first.double().mean()) == pytest.approx(0.5, abs=0.03)
+        assert float((first[1:] == first[:-1]).double().mean()) == pytest.approx(0.5, abs=0.03), "no pattern"
+        assert torch.equal(flipped_by_turns(rows[[7, 3]], 1), second[[7, 3]]), "whatever stands beside them"
+
+    def test_a_training_flips_every_picture_in_every_second_epoch(self) -> None:
+        splits = load(VisionData(augment=Augmentation(0.9, 0.0, 0.0, by_turns=True), subset=100, size=8), 0)
+        x = splits.train.x.float()
+        batches = TensorBatches(splits.train.x, torch.arange(len(x)), 16, splits.augment)
+        sides = torch.zeros(4, len(x), dtype=torch.bool)
+        for epoch in range(4):
+            for seen, rows in batches.epoch(seed=3, epoch=epoch):
+                plain, mirrored = x[rows], x[rows].flip(-1)
+                differ = (plain != mirrored).flatten(1).any(1)
+                sides[epoch, rows] = torch.isclose(seen, mirrored, atol=1e-3).flatten(1).all(1) & differ
+                assert bool((torch.isclose(seen, plain, atol=1e-3).flatten(1).all(1) | sides[epoch, rows]).all())
+        lopsided = (x != x.flip(-1)).flatten(1).any(1)
+        assert torch.equal(sides[0][lopsided], ~sides[1][lopsided])
+        assert torch.equal(sides[:2], sides[2:])
+        assert 20 < int(sides[0].sum()) < len(x) - 20
+
     def test_bad_values(self) -> None:
+        with pytest.raises(InputError, match=r"augment\.shift must be at least 0 px, got -1"):
+            Augmentation(shift=-1)
         with pytest.raises(InputError, match=r"augment\.rotation must lie in \[0, 180\], got 200"):
             Augmentation(rotation=200.0)
 
@@ -142,7 +189,7 @@ class TestBackbones:
             BackboneOptions("small", str(tmp_path / "none.pt")).build()
 
     def test_names(self) -> None:
-        with pytest.raises(InputError, match="one of resnet18, efficientnet_lite0, small or"):
+        with pytest.raises(InputError, match="one of resnet18, efficientnet_lite0, small, whitened or"):
             BackboneOptions("resnet81")
         with pytest.raises(InputError, match="small has no ImageNet weights"):
             BackboneOptions("small", "imagenet")
@@ -316,3 +363,34 @@ def test_trained_and_judged() -> None:
     assert 0 < nbsr["test/smallest_leaf_usage"] <= 0.25
     assert abs(nbsr["exit90/exited"] - 0.9) < 0.12
     assert math.isclose(nbsr["exit90/accuracy_loss"], nbsr["test/accuracy"] - nbsr["exit90/accuracy"], abs_tol=1e-9)
+
+
+def test_mirror_images_are_judged_beside_the_plain_pictures() -> None:
+    domain, options = find_domain("vision"), EvaluationOptions(mirror=True, audits=0)
+    data = VisionData(subset=300, size=16, ood=())
+    splits = domain.load(data, 0)
+    small = replace(SMALL, size=16)
+    chosen = {"flat": FlatOptions(small), "moe": MixtureOptions(small), "nbsr": NbsrOptions(backbone=small)}
+    for name, given in chosen.items():
+        seed_everything(0)
+        learner = MODELS[name].build(given, Signature.of(splits))
+        found = domain.judge(learner, splits, options).metrics
+        test = splits.test
+        mean = (learner.probabilities(test.x) + learner.probabilities(test.x.flip(-1))) / 2
+        assert found["mirrored/accuracy"] == pytest.approx(float((mean.argmax(-1) == test.y).double().mean()))
+        assert found["mirrored/nll"] == pytest.approx(nn.functional.nll_loss(mean.log(), test.y).item(), rel=1e-4)
+        plain = domain.judge(learner, splits, replace(options, mirror=False)).metrics
+        assert {key for key in found if key not in plain} == {key for key in found if key.startswith("mirrored/")}
+        assert all(found[key] == plain[key] for key in plain), "the plain figures stay what they are"
+        known = domain.figures(data, (), learner, options)
+        assert known is not None
+        assert {key for key in found if key.startswith("mirrored/")} <= known
+
+
+def test_features_have_no_mirror_image() -> None:
+    domain = find_domain("vision")
+    splits = domain.load(VisionData(subset=100, ood=(), oracle=OracleOptions("small", "none", 16)), 0)
+    learner = MODELS["flat"].build(FlatOptions(), Signature.of(splits))
+    evaluation = domain.judge(learner, splits, EvaluationOptions(mirror=True))
+    assert not any(key.startswith("mirrored/") for key in evaluation.metrics)
+    assert any("evaluation.mirror: features" in warning for warning in evaluation.warnings)

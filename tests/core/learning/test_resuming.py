@@ -47,6 +47,10 @@ EXACT = {
     "step": replace(SHORT, scheduler="step", step_size=2, clip_norm=0.5),
     "plateau": replace(SHORT, scheduler="plateau", patience=0, factor=0.3, watch="error"),
     "early stopping": replace(SHORT, epochs=30, learning_rate=0.1, stop_patience=3, watch="nll"),
+    "muon": replace(
+        SHORT, optimizer="muon", muon_rate=0.1, bias_rate=0.3, weight_decay=0.1, scheduler="step", step_size=2
+    ),
+    "linear": replace(SHORT, optimizer="muon", muon_rate=0.1, scheduler="linear", warmup_share=0.3, frozen_share=0.5),
     "two stages": replace(SHORT, frozen_share=0.5, optimizer="adamw", weight_decay=0.1, scheduler="step", step_size=2),
 }
 

@@ -298,7 +298,7 @@ def test_bad_settings_are_refused_by_name(field: str, value: float) -> None:
 
 
 def test_misspelt_choices_are_refused(without_shape_checks: None) -> None:
-    with pytest.raises(nbsr.InputError, match="optimizer must be one of 'adam', 'adamw', got 'sgd'"):
+    with pytest.raises(nbsr.InputError, match="optimizer must be one of 'adam', 'adamw', 'muon', got 'sgd'"):
         TrainingConfig(optimizer="sgd")  # type: ignore[arg-type]
     with pytest.raises(nbsr.InputError, match="scheduler must be one of"):
         TrainingConfig(scheduler="cosine")  # type: ignore[arg-type]
