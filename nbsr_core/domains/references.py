@@ -264,7 +264,8 @@ def build_hist_boosting(options: HistBoostingOptions, signature: Signature) -> H
 
 
 def build_early_exit(options: EarlyExitOptions, signature: Signature) -> EarlyExit:
-    from nbsr_core.learning.references.early_exit import EarlyExit, ExitHeads, Stages
+    from nbsr_core.learning.references.early_exit import EarlyExit, ExitHeads
+    from nbsr_core.model.stages import Stages
 
     sizes = [signature.num_features, *options.hidden]
     stages = Stages([backbone(inputs, (size,)) for inputs, size in pairwise(sizes)])
