@@ -158,9 +158,9 @@ class NBSR(nn.Module):
         each = [] if density is None else [density] if isinstance(density, DensityFactor) else list(density)
         if each and len(each) != len(self.oracle_dims):
             raise InputError(f"density must be one factor per stage, {len(self.oracle_dims)} of them, got {len(each)}")
-        *earlier, last = each or [None]
-        self.density: DensityFactor | None = last  # of the last stage; None turns those of all stages off
-        self.earlier_density = ModulesOf[DensityFactor](factor for factor in earlier if factor is not None)
+        # That of the last stage; None turns those of all stages off.
+        self.density: DensityFactor | None = each[-1] if each else None
+        self.earlier_density = ModulesOf[DensityFactor](each[:-1])
 
     @property
     def oracle_dim(self) -> int:
@@ -282,8 +282,8 @@ class NBSR(nn.Module):
         if self.density is None:
             raise InputError("this model has no density factor: give NBSR(density=DensityFactor(oracle_dim))")
         factors = (*self.earlier_density, self.density)
-        known, new = ([given] if isinstance(given, Tensor) else given for given in (h, fresh))
-        new = [None] * len(factors) if new is None else new
+        known: Sequence[Tensor] = [h] if isinstance(h, Tensor) else h
+        new: Sequence[Tensor | None] = [fresh] if isinstance(fresh, Tensor) else fresh or [None] * len(factors)
         if not len(known) == len(new) == len(factors):
             raise InputError(f"fit_density needs the oracles of {len(factors)} stages, got those of {len(known)}")
         for factor, of_stage, fresh_of_stage in zip(factors, known, new, strict=True):

@@ -22,7 +22,7 @@ class Vision(Domain):
     """What is in a picture; for CIFAR-10 root -> Animal / Vehicle -> Pets, Wildlife, Birds / AirWater, Road."""
 
     name = "vision"
-    shown: ClassVar = ("accuracy", "ece", "ece_raw", "nll", "mean_depth", "error_answered", "ood/*/auroc")
+    shown: ClassVar = ("accuracy", "ece", "ece_raw", "nll", "mean_depth", "mean_macs", "error_answered", "ood/*/auroc")
     data = VisionData
     models: ClassVar = MODELS
 
