@@ -28,8 +28,6 @@ FIRST, SECOND = 8 * 8 * 9 * 3 * 16 + 4 * 4 * 9 * 16 * 32, 2 * 2 * 9 * 32 * 64 + 
 
 @pytest.mark.parametrize(("options", "sizes"), [(SMALL, (32, 256)), (RESNET, (64, 128, 256, 512))])
 def test_the_last_stage_of_a_backbone_is_its_single_oracle(options: BackboneOptions, sizes: tuple[int, ...]) -> None:
-    if options.name == "resnet18":
-        pytest.importorskip("torchvision")
     found = []
     for chosen in (options, replace(options, stages=())):
         seed_everything(0)
@@ -65,9 +63,8 @@ def test_trained_and_judged() -> None:
         list(learner.train(splits, TrainingConfig(epochs=2, batch_size=40, learning_rate=3e-3), 0, Execution()))
         evaluation = domain.judge(learner, splits, EvaluationOptions(audits=1, max_accuracy_loss=0.05))
         found = figures[name] = evaluation.metrics
-        work = [row["mean_macs"] for row in evaluation.tables["frontier"]]
-        assert all(isinstance(value, float) for value in work)
-        assert max(work) == found["test/mean_macs"] >= found["fast/mean_macs"] >= min(work)  # type: ignore[type-var]
+        work = [float(row["mean_macs"] or 0) for row in evaluation.tables["frontier"]]
+        assert max(work) == found["test/mean_macs"] >= found["fast/mean_macs"] >= min(work) > 0
         again = MODELS[name].build(options, Signature.of(splits))
         again.load_state(learner.state())
         again.use_temperatures(learner.temperatures)
