@@ -251,8 +251,8 @@ def test_pruning_keeps_the_predictions_of_a_staged_model() -> None:
 
 def test_multiply_adds_of_dense_walks_are_those_counted_by_hand() -> None:
     graph = nbsr.DecisionGraph.uniform(depth=3, width=2)
-    specs = {"experts": [nbsr.ExpertSpec(hidden=(3,)), nbsr.ExpertSpec()], "router": nbsr.RouterSpec(hidden=(32,))}
-    model = staged(graph, (7, 6), **specs).eval()
+    experts = [nbsr.ExpertSpec(hidden=(3,)), nbsr.ExpertSpec()]
+    model = staged(graph, (7, 6), experts=experts, router=nbsr.RouterSpec(hidden=(32,))).eval()
     x = torch.randn(25, FEATURES).double()
     by_depth = [
         FEATURES * 7 + (7 + CLASSES) * 32 + 32 * 2 + 7 * 3 + 3 * CLASSES,  # stage 1, router, expert with a layer of 3
