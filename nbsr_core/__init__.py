@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nbsr_core.model.experts import ExpertSpec
     from nbsr_core.model.network import NBSR
     from nbsr_core.model.routers import RouterSpec
+    from nbsr_core.model.stages import Stages
     from nbsr_core.options.specs import TemperatureSchedule
     from nbsr_core.trace.audit import AuditStep, AuditTrail
     from nbsr_core.trace.belief_trace import BeliefTrace
@@ -46,6 +47,7 @@ __all__ = [
     "Panels",
     "Prediction",
     "RouterSpec",
+    "Stages",
     "TemperatureSchedule",
     "attribute",
     "calibration",
@@ -77,6 +79,7 @@ __getattr__ = on_first_use(
         "Panels": "model.acquisition",
         "Prediction": "trace.exits",
         "RouterSpec": "options.specs",
+        "Stages": "model.stages",
         "TemperatureSchedule": "options.specs",
         "attribute": "evaluation.attribution",
         "calibration": "belief.calibration",

@@ -345,7 +345,7 @@ class TabularNetworks(FlatNetworks):
     def stages(self, options: MlpOptions, signature: Signature) -> tuple[nn.Module, Sequence[int]]:
         from torch import nn
 
-        from nbsr_core.learning.references.early_exit import Stages
+        from nbsr_core.model.stages import Stages
 
         sizes = [signature.num_features, *options.hidden]
         layers = [backbone(inputs, (size,)) for inputs, size in pairwise(sizes)]

@@ -254,7 +254,7 @@ def build_nbsr(
     options: NbsrOptions,
     signature: Signature,
     taxonomy: DecisionGraph | None,
-    body: nn.Module | None = None,
+    body: tuple[nn.Module, Sequence[int]] | None = None,
     side: int = 0,
 ) -> NbsrLearner:
     """NBSR on a graph of the study's choice.
@@ -263,7 +263,7 @@ def build_nbsr(
         options: the study's.
         signature: of the data.
         taxonomy: the domain's own, if it has one.
-        body: another backbone than dense layers.
+        body: another backbone than dense layers, and the sizes of its oracles, one for each of its stages.
         side: how many of the last features only routers see.
     """
     from nbsr_core.learning.learned_taxonomy import LearnedTaxonomy, TaxonomyLearner
@@ -271,17 +271,19 @@ def build_nbsr(
     from nbsr_core.model.network import NBSR
     from nbsr_core.model.side_input import SideInput
 
-    shape, oracle = options.graph, options.hidden[-1]
+    shape = options.graph
+    asked, sizes = body or (backbone(signature.num_features - side, options.hidden), options.hidden[-1:])
+    density = [factor for factor in map(options.density.build, sizes) if factor is not None]
     learned = LearnedTaxonomy(signature.class_names, shape.depth, shape.width, shape.generalist)
     graph = learned.before_training() if shape.shape == "learned" else shape.build(taxonomy)
     network = SideInput if side else NBSR
     model = network(
-        body if body is not None else backbone(signature.num_features - side, options.hidden),
+        asked,
         graph,
         signature.num_classes,
-        oracle,
+        sizes,
         side_dim=side,
-        density=options.density.build(oracle),
+        density=density or None,
         **options.of_walk,
     )
     if shape.shape == "learned":

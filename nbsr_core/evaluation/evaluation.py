@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nbsr_core import metrics
@@ -46,7 +47,7 @@ from nbsr_core.trace.by_depth import ByDepth
 from nbsr_core.trace.exits import is_vacuous
 
 # Beside the figures of an answer, of a use with early exit.
-OF_EXITS = ("mean_depth", "exited")
+OF_EXITS = ("mean_depth", "exited", "mean_macs")
 PRUNED = "pruned"
 
 
@@ -82,10 +83,11 @@ class Evaluation:
 def classification_figures(learner: Learner, sets: Sequence[str], options: EvaluationOptions) -> set[str]:
     """Names of all figures that `evaluate_classification` may give; `*` stands for any depth.
 
-    A few may be missing for good reasons: there is no `fast/eta` where no early exit is worth it.
+    A few may be missing for good reasons: there is no `fast/eta` where no early exit is worth it, and no `mean_macs`
+    where multiply-adds cannot be counted.
     """
     alike = OF_ANSWERS
-    found = {PARAMETERS, *temperature_names(learner, options), *named(TEST, OF_GUARANTEES)}.union(
+    found = {PARAMETERS, *temperature_names(learner, options), *named(TEST, (*OF_GUARANTEES, "mean_macs"))}.union(
         *(named(name, alike) for name in (TEST, VALID, *sets))
     )
     walks = isinstance(learner, NbsrLearner)
@@ -122,6 +124,8 @@ def evaluate_classification(learner: Learner, splits: Splits, options: Evaluatio
     probs, y = said.probs, said.labels
     evaluation.add_answers(TEST, said)
     evaluation.metrics[PARAMETERS] = float(learner.size)
+    work = learner.macs(splits.test.x)
+    evaluation.add(TEST, {} if work is None else {"mean_macs": work})
     evaluation.tables["reliability"] = reliability_rows(probs, y, depth=None)
     evaluation.tables["confusion"] = _confusion(probs, y, splits)
     confidence, label = probs.max(-1)
@@ -185,7 +189,7 @@ def _add_exits(
         frontier = walks[VALID].frontier(labels[VALID])
         eta = frontier.cheapest(options.max_accuracy_loss, max_nll_loss=options.max_nll_loss)
     to_the_end = {"mean_depth": float(test.length.double().mean()), "mean_cost": float(test.cost[-1].mean())}
-    evaluation.add(TEST, to_the_end)
+    evaluation.add(TEST, to_the_end | _macs(test, test.length))
     if math.isfinite(eta):
         evaluation.metrics[ETA] = eta
     elif test.depth > 1 and options.eta is None:
@@ -229,7 +233,14 @@ def _add_fast(evaluation: Evaluation, data: str, trace: ByDepth, y: Tensor, eta:
         "mean_depth": float(stopped.depth.double().mean()),
         "exited": float((stopped.depth < trace.length).double().mean()),
     }
-    evaluation.add(place(data, FAST), figures)
+    evaluation.add(place(data, FAST), figures | _macs(trace, stopped.depth))
+
+
+def _macs(trace: ByDepth, depth: Tensor) -> dict[str, float]:
+    """Mean multiply-adds of walks that stop at these depths, where they were counted."""
+    if trace.macs is None:
+        return {}
+    return {"mean_macs": float(trace.macs[depth, torch.arange(len(trace), device=depth.device)].mean())}
 
 
 def _add_depths(evaluation: Evaluation, data: str, trace: ByDepth, y: Tensor) -> None:

@@ -25,6 +25,7 @@ from nbsr_core.learning.batches import epoch_seed, seed_everything, steps_of
 from nbsr_core.learning.objectives import weighted_terms
 from nbsr_core.learning.splits import Split, Splits
 from nbsr_core.metrics.names import TRAIN, VALID, named
+from nbsr_core.model.costs import stage_macs
 from nbsr_core.model.network import NBSR, evaluating
 from nbsr_core.model.preprocessing import FittedStep
 from nbsr_core.options.specs import Family as Family
@@ -141,6 +142,13 @@ class Learner(ABC):
     def use_temperatures(self, temperatures: Sequence[float]) -> None:
         """Take over temperatures that `calibrate` found; none for a model as it was trained."""
         self.temperatures = tuple(temperatures)
+
+    def macs(self, x: Tensor) -> float | None:
+        """Multiply-adds of one answer at full effort, counted on the first row of `x`; None where nobody counts them.
+
+        Of a model that walks or stops early, its answers by depth have them.
+        """
+        return None
 
     def labels(self, y: Tensor) -> Tensor:
         """The labels in the order of the rows of `probabilities`: one a sample, unless samples are whole sequences."""
@@ -328,6 +336,12 @@ class Classifier(TorchLearner):
     def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
         return self.by_chunks(lambda part: self.probabilities_of(self.module(part)), x)
 
+    def macs(self, x: Tensor) -> float | None:
+        row = x[:1].to(next(self.module.parameters()).device)
+        with evaluating(self.module):
+            found = stage_macs(self.module, row)
+        return None if found is None else float(sum(found))
+
     @property
     def has_features(self) -> bool:
         """Modules of other parts than a `backbone` and a `head` show nothing."""
@@ -399,22 +413,25 @@ class NbsrLearner(TorchLearner):
         self.model.calibration.use(temperatures)
 
     def fit_density(self, splits: Splits) -> None:
-        """The density factor from the training oracles, its threshold from the validation split's."""
-        oracle = self._oracle(splits.train.x)
-        labels = self.labels(splits.train.y).to(oracle.device)
-        self.model.fit_density(oracle, labels, fresh=self._oracle(splits.valid.x))
+        """The density factor of each stage from its training oracles, its threshold from the validation split's."""
+        oracles = self._oracles(splits.train.x)
+        labels = self.labels(splits.train.y).to(oracles[-1].device)
+        self.model.fit_density(oracles, labels, fresh=self._oracles(splits.valid.x))
 
-    def _oracle(self, x: Tensor) -> Float[Tensor, "N d"]:
+    def _oracles(self, x: Tensor) -> list[Float[Tensor, "N _"]]:
+        """The oracles of a whole split, of every stage of the backbone."""
         with evaluating(self.model):
             device = self.model.prior.device
-            return torch.cat([self.model.oracle(part.to(device)) for part in x.split(TRACE_CHUNK)])
+            parts = [self.model.oracles(part.to(device)) for part in x.split(TRACE_CHUNK)]
+            return [torch.cat(of_stage) for of_stage in zip(*parts, strict=True)]
 
     @torch.no_grad()
     def trace(self, x: Tensor) -> BeliefTrace:
         """The walk of a whole split, as the model would walk it in use."""
         with evaluating(self.model):
             device = self.model.prior.device
-            return BeliefTrace.concat([self.model(part.to(device)).detach() for part in x.split(TRACE_CHUNK)])
+            trace = BeliefTrace.concat([self.model(part.to(device)).detach() for part in x.split(TRACE_CHUNK)])
+            return replace(trace, node_macs=self.model.node_macs(x[:1].to(device)))
 
     def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
         return self.trace(x).raw_probabilities().cpu()
@@ -427,7 +444,7 @@ class NbsrLearner(TorchLearner):
 
     @torch.no_grad()
     def inside(self, x: Tensor) -> Inside:
-        return Inside(self._oracle(x).cpu(), self.trace(x).beliefs[-1].log().cpu())
+        return Inside(self._oracles(x)[-1].cpu(), self.trace(x).beliefs[-1].log().cpu())
 
     @property
     def ignores(self) -> dict[str, str]:

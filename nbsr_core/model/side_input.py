@@ -19,8 +19,8 @@ class SideInput(NBSR):
     So whoever trains, judges or serves a model hands over one input, as with every other model.
     """
 
-    def oracle(self, x: Float[Tensor, "B F"]) -> Float[Tensor, "B d"]:
-        return super().oracle(x[:, : x.shape[1] - self.side_dim])
+    def seen(self, x: Float[Tensor, "B F"]) -> Float[Tensor, "B f"]:
+        return x[:, : x.shape[1] - self.side_dim]
 
     def forward(self, x: Float[Tensor, "B F"], **given: Any) -> BeliefTrace:
         return super().forward(x, **{**given, "side": self._side(x)})

@@ -1,13 +1,16 @@
 """The walk itself, three times: to be differentiated, to stop early, and along every path at once.
 
 All three move a batch level by level. The first two go through the same kernels (`nbsr_core.kernels`), so that they
-agree.
+agree. A level of depth t reads the oracle of stage t (`nbsr_core.model.stages`), or of the last stage. Where nothing
+stops, all stages are there from the start; a walk that may stop asks for the next one when it gets there, and only for
+the rows that do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,31 +27,59 @@ if TYPE_CHECKING:
     from nbsr_core.model.network import NBSR
 
 
+class Deeper(Protocol):
+    """The way to the oracles of the next stage, for rows that have come to the end of one."""
+
+    def only(self, kept: Int[Tensor, " some"]) -> Deeper:
+        """The same for some of the rows."""
+
+    def __call__(self, side: Float[Tensor, "b s"] | None) -> WalkInput:
+        """Compute the next stage: what the rows walk with from there on."""
+
+
+class WalkInput(NamedTuple):
+    """What rows walk with: their oracles, their side information, and the factor on their evidence.
+
+    `deeper` leads to the oracles of the next stage; without it these serve all levels below.
+    """
+
+    h: Float[Tensor, "b d"]
+    side: Float[Tensor, "b s"] | None
+    scale: Float[Tensor, " b"] | None
+    deeper: Deeper | None = None
+
+    def only(self, kept: Int[Tensor, " some"]) -> WalkInput:
+        h, side, scale = (None if x is None else x.index_select(0, kept) for x in self[:3])
+        assert h is not None
+        return WalkInput(h, side, scale, None if self.deeper is None else self.deeper.only(kept))
+
+    def below(self) -> WalkInput:
+        """What the same rows walk with one level further down."""
+        return self if self.deeper is None else self.deeper(self.side)
+
+
 def tracing_walk(
-    model: NBSR,
-    h: Float[Tensor, "B d"],
-    side: Float[Tensor, "B s"] | None,
-    mode: RoutingMode,
-    tau: float,
-    eta: float | None,
-    scale: Float[Tensor, " B"] | None,
+    model: NBSR, stages: Sequence[WalkInput], mode: RoutingMode, tau: float, eta: float | None
 ) -> BeliefTrace:
-    """Full-depth walk that keeps every belief, node and route, with gradients; evidence is multiplied by `scale`."""
-    batch, prior = h.shape[0], model.prior.to(h.dtype)
-    alpha, node = prior.expand(batch, -1), torch.zeros(batch, dtype=torch.int64, device=h.device)
+    """Full-depth walk that keeps every belief, node and route, with gradients; `stages` are all there are."""
+    first = stages[0].h
+    batch, prior = first.shape[0], model.prior.to(first.dtype)
+    alpha, node = prior.expand(batch, -1), torch.zeros(batch, dtype=torch.int64, device=first.device)
+    ahead = list(stages)  # the last one serves all deeper levels
     beliefs, steps = [alpha], []
     position = node
     row: Tensor | None = None  # who still walks; None for everybody
     walking: Tensor | None = None
     for depth, level in enumerate(model.levels, start=1):
         belief = prior.unsqueeze(0) if depth == 1 else alpha if row is None else alpha.index_select(0, row)
+        h, side, scale, _ = ahead[0]
+        ahead = ahead[1:] or ahead
         siblings = partial(_sibling_evidence, model, depth - 1) if model.estimator == "counterfactual" else None
         found = backend_for(h, levels=[level]).level(
             level, h, belief, side, position, mode=mode, tau=tau, siblings=siblings
         )
         position, routes = found.position, found.routes
-        counts = scale if scale is None or row is None else scale.index_select(0, row)
-        added, after = _grown(model, belief, found.evidence, counts)
+        added, after = _grown(model, belief, found.evidence, scale)
         evidence = _spread(added, row, batch)
         alpha = after if row is None else alpha.index_copy(0, row, after)
         here = position + level.first_node
@@ -67,11 +98,16 @@ def tracing_walk(
         if staying is not None and not bool(staying.all()):
             kept = staying.nonzero().squeeze(1)
             row = kept if row is None else row.index_select(0, kept)
-            h, position = h.index_select(0, kept), position.index_select(0, kept)
-            side = None if side is None else side.index_select(0, kept)
+            position = position.index_select(0, kept)
+            ahead = [rows.only(kept) for rows in ahead]
             walking = torch.zeros(batch, dtype=torch.bool, device=h.device).index_fill(0, row, True)
     temperature = model.calibration.temperature.clone() if _calibrates(model) else None
-    return BeliefTrace(model.graph, prior, tuple(beliefs), tuple(steps), scale, temperature)
+    return BeliefTrace(model.graph, prior, tuple(beliefs), tuple(steps), _closeness(stages), temperature)
+
+
+def _closeness(stages: Sequence[WalkInput]) -> tuple[Float[Tensor, " B"], ...]:
+    """The factors on evidence stage by stage; none where evidence counts as it is."""
+    return tuple(rows.scale for rows in stages if rows.scale is not None)
 
 
 def _spread(part: Tensor, row: Int[Tensor, " b"] | None, batch: int) -> Tensor:
@@ -94,19 +130,6 @@ def _sibling_evidence(
     return torch.stack(columns, dim=1)
 
 
-class WalkInput(NamedTuple):
-    """What rows walk with: their oracles, their side information, and the factor on their evidence."""
-
-    h: Float[Tensor, "b d"]
-    side: Float[Tensor, "b s"] | None
-    scale: Float[Tensor, " b"] | None
-
-    def only(self, kept: Int[Tensor, " some"]) -> WalkInput:
-        h, side, scale = (None if x is None else x.index_select(0, kept) for x in self)
-        assert h is not None
-        return WalkInput(h, side, scale)
-
-
 def stopping_walk(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: float | None) -> Prediction:
     """Walk that stops: samples below eta leave the batch. Entropy is computed only where an exit is possible."""
     found = whole_walk(model, rows, eta, max_vacuity)
@@ -114,12 +137,15 @@ def stopping_walk(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: 
 
 
 def whole_walk(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: float | None) -> Prediction | None:
-    """`stopping_walk` in one call, where a backend can do that for these rows; else None."""
-    if torch.is_grad_enabled() or model.normalise:
+    """`stopping_walk` in one call, where a backend can do that for these rows; else None.
+
+    It takes one oracle for all levels, so that there must be no further stage.
+    """
+    if torch.is_grad_enabled() or model.normalise or rows.deeper is not None:
         return None
     temperature = model.calibration.temperature if _calibrates(model) else None
     found = backend_for(rows.h, levels=model.levels).walk(
-        model.levels, *rows, model.prior.to(rows.h.dtype), model.router_spec, model.evidence, eta, temperature
+        model.levels, *rows[:3], model.prior.to(rows.h.dtype), model.router_spec, model.evidence, eta, temperature
     )
     if found is None:
         return None
@@ -138,11 +164,12 @@ def whole_walk(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: flo
 
 def level_by_level(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity: float | None) -> Prediction:
     """`stopping_walk`, one level after the other."""
-    h, side, scale = rows
-    alpha, position = model.prior.to(h.dtype).unsqueeze(0), h.new_zeros(h.shape[0], dtype=torch.int64)
+    alpha, position = model.prior.to(rows.h.dtype).unsqueeze(0), rows.h.new_zeros(len(rows.h), dtype=torch.int64)
     row: Tensor | None = None  # who still walks; None for everybody
     stops: list[Stop] = []
     for depth, level in enumerate(model.levels, start=1):
+        rows = rows if depth == 1 else rows.below()
+        h, side, scale, _ = rows
         found = backend_for(h, levels=[level]).level(level, h, alpha, side, position, mode="argmax", tau=1.0)
         position, (_, alpha) = found.position, _grown(model, alpha, found.evidence, scale)
         node, staying, shown = position + level.first_node, None, None
@@ -158,7 +185,7 @@ def level_by_level(model: NBSR, rows: WalkInput, eta: float | None, max_vacuity:
             break
         kept = staying.nonzero().squeeze(1)
         row = kept if row is None else row.index_select(0, kept)
-        h, side, scale = rows = rows.only(kept)
+        rows = rows.only(kept)
         position, alpha = position.index_select(0, kept), alpha.index_select(0, kept)
     return conclude(stops, float(model.prior.sum()), max_vacuity)
 
@@ -175,25 +202,21 @@ def _staying(
     return unsure if staying is None else staying & unsure
 
 
-def soft_walk(
-    model: NBSR,
-    h: Float[Tensor, "B d"],
-    side: Float[Tensor, "B s"] | None,
-    tau: float,
-    scale: Float[Tensor, " B"] | None,
-) -> BeliefTrace:
+def soft_walk(model: NBSR, stages: Sequence[WalkInput], tau: float) -> BeliefTrace:
     """Every path at once, each node weighted by the probability of reaching it: smooth all the way back in time.
 
     Work and memory grow with the number of nodes, which is why only training through time uses it, on small graphs.
     The nodes in the trace are those of the single most probable route.
     """
-    batch, prior, graph = h.shape[0], model.prior.to(h.dtype), model.graph
+    first = stages[0].h
+    batch, prior, graph = first.shape[0], model.prior.to(first.dtype), model.graph
     alpha = prior.expand(batch, -1)
     beliefs, steps = [alpha], []
-    reach = h.new_ones(batch, 1)
-    node = torch.zeros(batch, dtype=torch.int64, device=h.device)
+    reach = first.new_ones(batch, 1)
+    node = torch.zeros(batch, dtype=torch.int64, device=first.device)
     walking: Tensor | None = None
     for level in range(graph.depth):
+        h, side, scale, _ = stages[min(level, len(stages) - 1)]
         routers, nodes, reached = model.routers[level], graph.levels[level], graph.levels[level + 1]
         reach_below = h.new_zeros(batch, len(reached))
         logits_here = h.new_zeros(batch, routers.num_children)
@@ -215,7 +238,7 @@ def soft_walk(
         relaxed = (logits_here / tau).softmax(-1)
         steps.append(Step(node, evidence, logits_here, choice, relaxed, walking))
         reach = reach_below
-    return BeliefTrace(graph, prior, tuple(beliefs), tuple(steps), scale)
+    return BeliefTrace(graph, prior, tuple(beliefs), tuple(steps), _closeness(stages))
 
 
 def _grown(

@@ -113,12 +113,22 @@ def _largest(values: Float[Tensor, " K"], count: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class AuditTrail:
-    """The whole walk. Raw evidence adds up: `prior + sum of evidence` is the raw belief at the end."""
+    """The whole walk. Raw evidence adds up: `prior + sum of evidence` is the raw belief at the end.
+
+    Attributes:
+        closeness: factor on the evidence at each stage of the backbone that the walk came to (the last one counts for
+            all steps after it); empty without a density factor.
+    """
 
     prior: Float[Tensor, " K"]
     steps: tuple[AuditStep, ...]
-    density: float | None = None
+    closeness: tuple[float, ...] = ()
     class_names: Sequence[str] | None = None
+
+    @property
+    def density(self) -> float | None:
+        """The factor at the deepest stage that the walk came to."""
+        return self.closeness[-1] if self.closeness else None
 
     @property
     def accumulated(self) -> Float[Tensor, " K"]:
@@ -133,8 +143,9 @@ class AuditTrail:
         names = checked_names(self.class_names if class_names is None else class_names, len(self.prior))
         top = whole_number("top", top, 1)
         lines = []
-        if self.density is not None:
-            lines.append(f"closeness to the training data {self.density:.3g} (evidence is scaled by it)")
+        if self.closeness:
+            by_stage = ", then ".join(f"{factor:.3g}" for factor in self.closeness)
+            lines.append(f"closeness to the training data {by_stage} (evidence is scaled by it)")
         lines.append(f"0. prior: {float(self.prior.sum()):.4g} pseudo-counts over {len(self.prior)} classes, vacuity 1")
         for step in self.steps:
             lines += step.visit(names, top).lines()

@@ -22,6 +22,8 @@ from nbsr_core.trace.audit import AuditStep, AuditTrail, checked_names
 from nbsr_core.trace.exits import Prediction, Stop, check_eta, check_max_vacuity, conclude, first_below
 from nbsr_core.trace.frontier import Frontier
 
+MIXED = "traces of training and evaluation, or before and after a fit, cannot be joined"
+
 
 @dataclass(frozen=True, eq=False)
 class Step:
@@ -49,16 +51,19 @@ class BeliefTrace:
         prior: belief before any evidence, [K].
         beliefs: raw beliefs alpha_0 .. alpha_T, each [B, K]: `alpha_{t+1} = alpha_t + e_t`.
         steps: the T moves.
-        density: factor in (0, 1] by which each sample's evidence was scaled, if the model has a density factor.
+        closeness: factors in (0, 1] by which each sample's evidence was scaled, one for each stage of the backbone (the
+            last one counts for all deeper levels); empty if the model has no density factor.
         temperature: one calibration temperature per depth 1..T, or None.
+        node_macs: multiply-adds of a step to each node of the graph (`NBSR.node_macs`), where they were counted.
     """
 
     graph: DecisionGraph
     prior: Float[Tensor, " K"]
     beliefs: tuple[Float[Tensor, "B K"], ...]
     steps: tuple[Step, ...]
-    density: Float[Tensor, " B"] | None = None
+    closeness: tuple[Float[Tensor, " B"], ...] = ()
     temperature: Float[Tensor, " T"] | None = None
+    node_macs: Float[Tensor, " nodes"] | None = None
 
     def __len__(self) -> int:
         return self.beliefs[-1].shape[0]
@@ -126,6 +131,22 @@ class BeliefTrace:
         """What each walk has spent by each depth (the costs of the nodes visited)."""
         spent = self.node_costs[self.nodes[1:]] * self.walking
         return torch.cat([torch.zeros_like(spent[:1]), spent]).cumsum(0)
+
+    @cached_property
+    def macs(self) -> Float[Tensor, "beliefs B"] | None:
+        """Multiply-adds of each walk by each depth, backbone included; None where they were not counted."""
+        if self.node_macs is None:
+            return None
+        spent = self.node_macs[self.nodes[1:]] * self.walking
+        return torch.cat([torch.zeros_like(spent[:1]), spent]).cumsum(0)
+
+    @property
+    def density(self) -> Float[Tensor, " B"] | None:
+        """The factor on the evidence of each walk, at the deepest stage that it came to; None without one."""
+        if not self.closeness:
+            return None
+        stage = self.length.clamp(max=len(self.closeness)) - 1
+        return torch.stack(self.closeness)[stage, torch.arange(len(self), device=stage.device)]
 
     @cached_property
     def node_costs(self) -> Float[Tensor, " nodes"]:
@@ -208,8 +229,8 @@ class BeliefTrace:
                     vacuity=float(self.prior.sum() / after.sum()),
                 )
             )
-        density = None if self.density is None else float(self.density[index].detach())
-        return AuditTrail(prior=self.prior.detach(), steps=tuple(steps), density=density, class_names=class_names)
+        closeness = tuple(float(factor[index].detach()) for factor in self.closeness[: len(steps)])
+        return AuditTrail(self.prior.detach(), tuple(steps), closeness, class_names)
 
     @cached_property
     def usage(self) -> Float[Tensor, " nodes"]:
@@ -235,7 +256,7 @@ class BeliefTrace:
             self,
             beliefs=tuple(belief.detach() for belief in self.beliefs),
             steps=steps,
-            density=None if self.density is None else self.density.detach(),
+            closeness=tuple(factor.detach() for factor in self.closeness),
         )
 
     @staticmethod
@@ -253,7 +274,7 @@ class BeliefTrace:
         def joined(parts: Sequence[Tensor | None]) -> Tensor | None:
             known = [part for part in parts if part is not None]
             if known and len(known) < len(parts):
-                raise InputError("traces of training and evaluation, or before and after a fit, cannot be joined")
+                raise InputError(MIXED)
             return torch.cat(known) if known else None
 
         steps = []
@@ -271,7 +292,10 @@ class BeliefTrace:
                 )
             )
         beliefs = tuple(torch.cat([trace.beliefs[t] for trace in traces]) for t in range(first.depth + 1))
-        return replace(first, beliefs=beliefs, steps=tuple(steps), density=joined([t.density for t in traces]))
+        if any(len(trace.closeness) != len(first.closeness) for trace in traces):
+            raise InputError(MIXED)
+        closeness = tuple(map(torch.cat, zip(*(trace.closeness for trace in traces), strict=True)))
+        return replace(first, beliefs=beliefs, steps=tuple(steps), closeness=closeness)
 
 
 def _mean(alpha: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:

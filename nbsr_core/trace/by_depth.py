@@ -50,6 +50,10 @@ class ByDepth(Protocol):
     def cost(self) -> Float[Tensor, "beliefs B"]:
         """What is spent by each depth, from depth 0 on."""
 
+    @property
+    def macs(self) -> Float[Tensor, "beliefs B"] | None:
+        """Multiply-adds by each depth, from depth 0 on; None where they were not counted."""
+
     def belief(self, depth: int) -> Float[Tensor, "B K"]:
         """Calibrated; divided by their sum they are the probabilities."""
 
@@ -81,10 +85,12 @@ class AnswersByDepth:
     Attributes:
         raw: before calibration.
         temperatures: of the calibration, one per depth; empty for none.
+        macs_of_depths: multiply-adds that each depth adds; empty where they were not counted.
     """
 
     raw: Float[Tensor, "T B K"]
     temperatures: tuple[float, ...] = ()
+    macs_of_depths: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return self.raw.shape[1]
@@ -116,6 +122,13 @@ class AnswersByDepth:
     def cost(self) -> Float[Tensor, "beliefs B"]:
         steps = torch.arange(self.depth + 1, dtype=torch.float64, device=self.raw.device)
         return steps.unsqueeze(1).expand(-1, len(self))
+
+    @cached_property
+    def macs(self) -> Float[Tensor, "beliefs B"] | None:
+        if not self.macs_of_depths:
+            return None
+        spent = torch.tensor([0.0, *self.macs_of_depths], dtype=torch.float64, device=self.raw.device).cumsum(0)
+        return spent.unsqueeze(1).expand(-1, len(self))
 
     def belief(self, depth: int) -> Float[Tensor, "B K"]:
         """The probabilities, none smaller than the NLL counts it."""

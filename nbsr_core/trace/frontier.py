@@ -34,7 +34,11 @@ Spent = Literal["mean_depth", "mean_cost"]
 
 @dataclass(frozen=True, eq=False)
 class Frontier:
-    """Figures by threshold, one entry an eta, in the order of `eta` (rising: stricter thresholds first)."""
+    """Figures by threshold, one entry an eta, in the order of `eta` (rising: stricter thresholds first).
+
+    Attributes:
+        mean_macs: multiply-adds of a walk, backbone, routers and experts together; None where they were not counted.
+    """
 
     eta: Float[Tensor, " E"]
     accuracy: Float[Tensor, " E"]
@@ -42,15 +46,16 @@ class Frontier:
     mean_depth: Float[Tensor, " E"]
     mean_cost: Float[Tensor, " E"]
     exited: Float[Tensor, " E"]
+    mean_macs: Float[Tensor, " E"] | None = None
 
     def __len__(self) -> int:
         return self.eta.shape[0]
 
     def rows(self) -> list[dict[str, float]]:
         """One plain dictionary a threshold, for tables."""
-        names = ("eta", "accuracy", "nll", "mean_depth", "mean_cost", "exited")
-        columns = [getattr(self, name).tolist() for name in names]
-        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        names = ("eta", "accuracy", "nll", "mean_depth", "mean_cost", "exited", "mean_macs")
+        columns = {name: getattr(self, name).tolist() for name in names if getattr(self, name) is not None}
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def cheapest(
         self, max_accuracy_loss: float, spent: Spent = "mean_depth", *, max_nll_loss: float | None = None
@@ -126,15 +131,15 @@ class Frontier:
         correct = torch.stack([alpha.argmax(-1) == y for alpha in beliefs])
         truth = y.unsqueeze(1)
         surprise = torch.stack([(a.sum(-1).log() - a.gather(1, truth).squeeze(1).log()).double() for a in beliefs])
-        cost, length = trace.cost[1:], trace.length
+        cost, length, macs = trace.cost[1:], trace.length, trace.macs
         rows = torch.arange(len(trace), device=length.device)
         parts: list[Tensor] = []
         for depth in exit_depths(doubt, thresholds, length):
             stop = (depth - 1, rows)
-            figures = (correct[stop].double(), surprise[stop], depth.double(), cost[stop], (depth < length).double())
+            figures = [correct[stop].double(), surprise[stop], depth.double(), cost[stop], (depth < length).double()]
+            figures += [] if macs is None else [macs[1:][stop]]
             parts.append(torch.stack([figure.mean(1).double().cpu() for figure in figures]))
-        accuracy, nll, mean_depth, mean_cost, exited = torch.cat(parts, 1)
-        return Frontier(thresholds, accuracy, nll, mean_depth, mean_cost, exited)
+        return Frontier(thresholds, *torch.cat(parts, 1))
 
 
 def exit_depths(

@@ -41,7 +41,7 @@ DATA: dict[str, dict[str, Any]] = {
     "navigation": {"train": 40, "valid": 10, "test": 10, "noise": 0.1},
 }
 OPTIONS: dict[str, dict[str, Any]] = {
-    "vision nbsr": {"backbone": {"name": "small", "size": 16}},
+    "vision nbsr": {"backbone": {"name": "small", "size": 16, "stages": ["5", "11"]}},
     "medical xgboost": {"n_estimators": 2},
     "triage planner": {"policy_after": 1},
     "language nbsr": {"density": {"enabled": True}},

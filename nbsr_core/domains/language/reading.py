@@ -87,7 +87,9 @@ class TokenNBSR(NBSR):
         """Tokens whose beliefs are held at the same time."""
         return min(CHUNK_ROWS, max(1, CHUNK_BELIEFS // self.num_classes))
 
-    def evidence_scale(self, h: Float[Tensor, "rows d"], x: Int[Tensor, "B T"]) -> Float[Tensor, " rows"] | None:
+    def evidence_scale(
+        self, h: Float[Tensor, "rows d"], x: Int[Tensor, "B T"], stage: int = -1
+    ) -> Float[Tensor, " rows"] | None:
         if self.density is None or not self.density.fitted:
             return None
         h = h.detach() if self.training else h

@@ -97,6 +97,10 @@ class CloningLearner(TorchLearner):
     def labels(self, y: Int[Tensor, "N T"]) -> Int[Tensor, " steps"]:
         return y[y >= 0]
 
+    def macs(self, x: Tensor) -> float | None:
+        """Not counted: episodes differ in length."""
+        return None
+
     def _oracle(self, x: Tensor) -> Float[Tensor, "steps d"]:
         """What each step is decided on: the memory, or the features of the frame where there is none."""
 

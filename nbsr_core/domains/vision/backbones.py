@@ -46,11 +46,15 @@ class BackboneOptions:
             own brings its weights: `none` leaves them as they are.
         size: px at which it sees a picture; others are scaled. None is the size that it is made for: 224 for
             `resnet18` and `efficientnet_lite0`, 32 for `small`, `whitened` and a network of one's own.
+        stages: names of submodules at whose output a stage ends, in order, for models whose walks or exits ask the
+            backbone stage by stage (`nbsr`, `early_exit`): `[layer1, layer2, layer3, layer4]` of `resnet18`,
+            `["2", "5", "8", "11"]` of `small`, or some of these, the last one always. Empty computes it all at once.
     """
 
     name: str = "resnet18"
     weights: str = field(default="none", metadata=path_except("none", "imagenet"))
     size: int | None = None
+    stages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.name not in SHIPPED and ":" not in self.name:

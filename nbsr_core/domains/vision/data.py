@@ -46,6 +46,8 @@ class OracleOptions(BackboneOptions):
         super().__post_init__()
         if self.views < 0:
             raise InputError(f"oracle.views must be at least 0, got {self.views}")
+        if self.stages:
+            raise InputError("oracle.stages: features of a frozen backbone are computed once, all of them; drop it")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Heads on a picture backbone: flat, sparse mixture of experts, and NBSR on a taxonomy or a regular graph."""
+"""Heads on a picture backbone: flat, sparse mixture of experts, and NBSR on a taxonomy or a regular graph.
+
+NBSR and the flat network with early exits may ask the backbone stage by stage (`nbsr_core.model.stages`).
+"""
 
 from __future__ import annotations
 
@@ -32,15 +35,18 @@ from nbsr_core.domains.vision.backbones import (
 )
 from nbsr_core.domains.vision.data import pixel_names
 from nbsr_core.domains.vision.packed_images import CIFAR10
-from nbsr_core.domains.vision.views import scaled
+from nbsr_core.domains.vision.views import Scaling, scaled
 from nbsr_core.errors import InputError
 from nbsr_core.graph.decision_graph import DecisionGraph
 from nbsr_core.learning.learners import NO_WALK, Classifier, Inside, NbsrLearner, TorchLearner
 from nbsr_core.learning.references.dropout import ThinnedDropout, thinned_layers
+from nbsr_core.learning.references.early_exit import EarlyExit, ExitHeads
 from nbsr_core.learning.references.flat import flat_network
 from nbsr_core.learning.references.trees import Cart
+from nbsr_core.model.network import evaluating
 from nbsr_core.model.preprocessing import FittedStep
 from nbsr_core.model.routers import RouterSpec
+from nbsr_core.model.stages import Stages, cut
 
 # Pictures that go through a backbone together where no gradient is wanted: large batches at 224 px fill a machine.
 PICTURES_AT_ONCE = 256
@@ -89,30 +95,55 @@ class Pictures(FittedStep):
         self.network, self.size, self.scaling = network, size, scaling_of(network)
 
     def fit(self, x: Tensor) -> Pictures:
-        if isinstance(self.network, FitsPictures):
-            self.network.fit_pictures(self._seen(_unflattened(x[:PICTURES_TO_FIT])))
+        _look_at(x, self.network, self.size, self.scaling)
         return self
 
     def forward(self, x: Tensor) -> Float[Tensor, "B d"]:
-        x = _unflattened(x)
         if torch.is_grad_enabled() or len(x) <= PICTURES_AT_ONCE:
             return self._embed(x)
         return torch.cat([self._embed(part) for part in x.split(PICTURES_AT_ONCE)])
 
     def _embed(self, x: Tensor) -> Tensor:
-        h: Tensor = self.network(self._seen(x).contiguous(memory_format=torch.channels_last))
+        h: Tensor = self.network(as_seen(x, self.size, self.scaling))
         return h
 
-    def _seen(self, x: Tensor) -> Float[Tensor, "B 3 S S"]:
-        return self.scaling(scaled(x, self.size))
+
+class StagedPictures(Stages, FittedStep):
+    """The same in stages, which end at named submodules of the network."""
+
+    rows_at_once = PICTURES_AT_ONCE
+
+    def __init__(self, network: nn.Module, size: int, ends: Sequence[str]) -> None:
+        super().__init__(cut(network, ends))
+        self.size, self.scaling = size, scaling_of(network)
+        self.whole = (network,)  # whose submodules the stages share; in a tuple, it is no submodule itself
+
+    def fit(self, x: Tensor) -> StagedPictures:
+        _look_at(x, *self.whole, self.size, self.scaling)
+        return self
+
+    def prepared(self, x: Tensor) -> Tensor:
+        return as_seen(x, self.size, self.scaling)
+
+    def forward(self, x: Tensor) -> tuple[Float[Tensor, "B _"], ...]:
+        if torch.is_grad_enabled() or len(x) <= PICTURES_AT_ONCE:
+            return super().forward(x)
+        parts = [super(StagedPictures, self).forward(part) for part in x.split(PICTURES_AT_ONCE)]
+        return tuple(torch.cat(of_stage) for of_stage in zip(*parts, strict=True))
 
 
-def _unflattened(x: Tensor) -> Tensor:
-    """Pictures that came as rows of a table, as pictures again."""
-    if x.ndim != 2:
-        return x
-    side = math.isqrt(x.shape[1] // 3)
-    return x.view(len(x), 3, side, side)
+def _look_at(x: Tensor, network: nn.Module, size: int, scaling: Scaling) -> None:
+    """Show training pictures to a network that wants to see some before it is trained."""
+    if isinstance(network, FitsPictures):
+        network.fit_pictures(as_seen(x[:PICTURES_TO_FIT], size, scaling))
+
+
+def as_seen(x: Tensor, size: int, scaling: Scaling) -> Float[Tensor, "B 3 {size} {size}"]:
+    """Stored pictures, flattened or not, as a network takes them."""
+    if x.ndim == 2:
+        side = math.isqrt(x.shape[1] // 3)
+        x = x.view(len(x), 3, side, side)
+    return scaling(scaled(x, size)).contiguous(memory_format=torch.channels_last)
 
 
 class PlainView(nn.Module):
@@ -124,16 +155,37 @@ class PlainView(nn.Module):
 
 def body(options: BackboneOptions | None, signature: Signature) -> tuple[nn.Module, int]:
     """What comes before the head, and the size of the oracle that it gives."""
+    if options is not None and options.stages:
+        raise InputError("backbone.stages: the model asks its backbone once; nbsr and early_exit ask it in stages")
+    backbone, (size,) = staged_body(options, signature)
+    return backbone, size
+
+
+def staged_body(options: BackboneOptions | None, signature: Signature) -> tuple[nn.Module, tuple[int, ...]]:
+    """The same for models that ask it stage by stage, with the size of each stage's oracle; without stages, of one."""
     size = math.isqrt(signature.num_features // 3)
     pictures = list(signature.feature_names) == pixel_names(size)
     if pictures and options is None:
         raise InputError("pictures need a backbone: give the model one (backbone: {name: resnet18}) or set data.oracle")
     if options is None:
-        return PlainView(), signature.num_features
+        return PlainView(), (signature.num_features,)
     if not pictures:
         raise InputError(f"backbone: the data are features of data.oracle already; drop {options.name} or data.oracle")
     network = channels_last(options.build())
-    return Pictures(network, options.input_size), width(network, options.input_size)
+    if not options.stages:
+        return Pictures(network, options.input_size), (width(network, options.input_size),)
+    try:
+        stages = StagedPictures(network, options.input_size, options.stages)
+    except InputError as error:
+        raise InputError(f"backbone.{error}") from None
+    return stages, _widths(stages, size)
+
+
+@torch.no_grad()
+def _widths(stages: StagedPictures, size: int) -> tuple[int, ...]:
+    """How many features each stage gives, asked with one black picture."""
+    with evaluating(stages):
+        return tuple(h.shape[1] for h in stages(torch.zeros(1, 3, size, size)))
 
 
 @dataclass(frozen=True)
@@ -146,6 +198,20 @@ class FlatOptions:
 
     backbone: BackboneOptions | None = None
     hidden: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class EarlyExitOptions:
+    """The flat baseline with a head at each stage of its backbone (Teerapittayanon et al., 2016).
+
+    It exits where a head is sure enough. Its threshold is chosen as NBSR's is; the entropy that it is compared with is
+    that of the answer.
+
+    Attributes:
+        backbone: with `stages`, after each of which there is a linear head.
+    """
+
+    backbone: BackboneOptions | None = None
 
 
 @dataclass(frozen=True)
@@ -311,16 +377,23 @@ def build_mixture(options: MixtureOptions, signature: Signature) -> MixtureLearn
     return MixtureLearner(Mixture(backbone, oracle_dim, signature.num_classes, options), options.balance)
 
 
+def build_early_exit(options: EarlyExitOptions, signature: Signature) -> EarlyExit:
+    backbone, sizes = staged_body(options.backbone, signature)
+    if not isinstance(backbone, Stages):
+        raise InputError("early_exit needs backbone.stages, to have a head after each; for one head take flat")
+    return EarlyExit(backbone, ExitHeads(sizes, signature.num_classes))
+
+
 def build_nbsr(options: NbsrOptions, signature: Signature) -> NbsrLearner:
-    backbone, oracle_dim = body(options.backbone, signature)
     shared = {item.name: getattr(options, item.name) for item in fields(options) if item.name != "backbone"}
-    walk = tabular.NbsrOptions(hidden=(oracle_dim,), **shared)
-    return tabular.build_nbsr(walk, signature, taxonomy(signature.class_names), backbone)
+    asked = staged_body(options.backbone, signature)
+    return tabular.build_nbsr(tabular.NbsrOptions(**shared), signature, taxonomy(signature.class_names), asked)
 
 
 MODELS = {
     "nbsr": ModelKind("nbsr", NbsrOptions, build_nbsr),
     "flat": ModelKind("baseline", FlatOptions, build_flat),
+    "early_exit": ModelKind("baseline", EarlyExitOptions, build_early_exit),
     "moe": ModelKind("baseline", MixtureOptions, build_mixture),
     **references_on(
         FLAT_NETWORKS,

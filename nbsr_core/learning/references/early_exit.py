@@ -1,4 +1,4 @@
-"""A flat network that may answer early: a head at each hidden layer, and an exit where its answer is sure enough.
+"""A flat network that may answer early: a head at each stage, and an exit where its answer is sure enough.
 
 Teerapittayanon, McDanel and Kung, "BranchyNet: Fast Inference via Early Exiting from Deep Neural Networks", ICPR 2016.
 It saves effort as NBSR does, by stopping, and has neither routes nor beliefs: each head starts anew from its layer.
@@ -16,22 +16,10 @@ from nbsr_core.belief.calibration import calibrated_probabilities, fit_temperatu
 from nbsr_core.learning.learners import Classifier, Inside
 from nbsr_core.learning.references.flat import flat_network
 from nbsr_core.learning.splits import Split
+from nbsr_core.model.costs import multiply_adds, stage_macs
+from nbsr_core.model.network import evaluating
+from nbsr_core.model.stages import Stages
 from nbsr_core.trace.by_depth import AnswersByDepth
-
-
-class Stages(nn.Module):
-    """Layers one after another, of which each one's output is wanted."""
-
-    def __init__(self, stages: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.stages = nn.ModuleList(stages)
-
-    def forward(self, x: Tensor) -> list[Tensor]:
-        found = []
-        for stage in self.stages:
-            x = stage(x)
-            found.append(x)
-        return found
 
 
 class ExitHeads(nn.Module):
@@ -41,7 +29,7 @@ class ExitHeads(nn.Module):
         super().__init__()
         self.heads = nn.ModuleList(nn.Linear(size, num_classes) for size in sizes)
 
-    def forward(self, stages: list[Tensor]) -> Float[Tensor, "B T K"]:
+    def forward(self, stages: Sequence[Float[Tensor, "B _"]]) -> Float[Tensor, "B T K"]:
         return torch.stack([head(h) for head, h in zip(self.heads, stages, strict=True)], 1)
 
 
@@ -57,7 +45,8 @@ class EarlyExit(Classifier):
 
     def __init__(self, stages: nn.Module, heads: ExitHeads) -> None:
         super().__init__(flat_network(stages, heads))
-        self.stages = stages
+        self.stages, self.heads = stages, heads
+        self._macs: dict[torch.Size, tuple[float, ...]] = {}  # counted once for inputs of each shape
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, epoch: int) -> dict[str, Tensor]:
         labels = self.labels(y)
@@ -71,7 +60,19 @@ class EarlyExit(Classifier):
     def by_depth(self, x: Tensor) -> AnswersByDepth:
         """What every head says."""
         said = self.by_chunks(lambda part: self.module(part).softmax(-1), x)
-        return AnswersByDepth(said.transpose(0, 1), self.temperatures)
+        return AnswersByDepth(said.transpose(0, 1), self.temperatures, self._macs_of_depths(x))
+
+    def _macs_of_depths(self, x: Tensor) -> tuple[float, ...]:
+        """Multiply-adds of each stage with its head; none where those of a stage are not known, as of a text."""
+        if x.shape[1:] not in self._macs:
+            row = x[:1].to(next(self.module.parameters()).device)
+            with evaluating(self.module):
+                of_stages = stage_macs(self.stages, row) if isinstance(self.stages, Stages) else None
+                if of_stages is None:
+                    return ()
+                of_heads = [multiply_adds(head, h) for head, h in zip(self.heads.heads, self.stages(row), strict=True)]
+            self._macs[x.shape[1:]] = tuple(float(a + b) for a, b in zip(of_stages, of_heads, strict=True))
+        return self._macs[x.shape[1:]]
 
     def raw_probabilities(self, x: Tensor) -> Float[Tensor, "N K"]:
         return self.by_depth(x).raw_probabilities()

@@ -29,7 +29,7 @@ MOST_EPOCHS, WIDEST_LEVEL = 150, 24
 def frontier(all_results: Sequence[StudyResults]) -> dict[str, Any]:
     """Every threshold of every NBSR trial, and the baselines beside them.
 
-    A point is [accuracy, mean depth, mean cost, ECE, share of early exits, eta].
+    A point is [accuracy, mean depth, mean cost, ECE, share of early exits, eta, mean multiply-adds].
     """
     groups = [(study_results, group) for study_results in all_results for group in study_results.shown]
     walkers = sum(len(group.members) for _, group in groups if group.family == "nbsr")
@@ -56,15 +56,16 @@ def _trial_points(ended: Ended, room: int) -> dict[str, Any]:
             figures.get(names.test("ece")),
             None,
             None,
+            figures.get(names.test("mean_macs")),
         ]
         return {"name": trial.name, "points": [flat], "chosen": None}
-    columns = ("accuracy", "mean_depth", "mean_cost", "ece", "exited", "eta")
+    columns = ("accuracy", "mean_depth", "mean_cost", "ece", "exited", "eta", "mean_macs")
     points = [[row.get(name) for name in columns] for row in evenly(rows, room)]
     eta = figures.get(names.ETA)
     chosen = None
     if figures.get(names.fast("accuracy")) is not None:
         cost = None if eta is None else _nearest(rows, eta).get("mean_cost")
-        fast = [figures.get(names.fast(name)) for name in ("accuracy", "mean_depth", "ece", "exited")]
+        fast = [figures.get(names.fast(name)) for name in ("accuracy", "mean_depth", "ece", "exited", "mean_macs")]
         chosen = [
             fast[0],
             fast[1],
@@ -72,6 +73,7 @@ def _trial_points(ended: Ended, room: int) -> dict[str, Any]:
             fast[2],
             fast[3],
             eta,
+            fast[4],
         ]
     return {"name": trial.name, "points": points, "chosen": chosen}
 

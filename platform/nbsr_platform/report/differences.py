@@ -30,10 +30,10 @@ HIGHER = {
     **dict.fromkeys(("ece", "adaptive_ece", "nll", "brier", "perplexity", "fpr95", "error_answered"), False),
     **dict.fromkeys(("aurc", "augrc", "set_size"), False),
     "coverage": True,
-    **dict.fromkeys(("mean_depth", "mean_cost", "cost", "error"), False),
+    **dict.fromkeys(("mean_depth", "mean_cost", "mean_macs", "cost", "error"), False),
 }
 # How early a walk ends, and how many are answered, is a price, not a merit: it is read beside accuracy, never alone.
-PRICES = {"mean_depth", "mean_cost", "exited", "cost", "coverage"}
+PRICES = {"mean_depth", "mean_cost", "mean_macs", "exited", "cost", "coverage"}
 # Figures that are means over samples, or follow from one: what of a sample is averaged, and what is made of the mean.
 OF_SAMPLES: dict[str, tuple[Literal["right", "nll"], Callable[[np.ndarray], np.ndarray]]] = {
     "accuracy": ("right", np.asarray),

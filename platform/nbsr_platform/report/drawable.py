@@ -25,6 +25,7 @@ class FrontierRow(TypedDict):
     accuracy: Figure
     mean_depth: Figure
     mean_cost: NotRequired[Figure]
+    mean_macs: NotRequired[Figure]
     exited: NotRequired[Figure]
     ece: NotRequired[Figure]
 

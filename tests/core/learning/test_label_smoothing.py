@@ -15,11 +15,12 @@ from nbsr_core.domains.vision.models import Mixture, MixtureLearner, MixtureOpti
 from nbsr_core.learning import seed_everything
 from nbsr_core.learning.learners import Classifier, Execution, NbsrLearner, TorchLearner
 from nbsr_core.learning.objectives import weighted_terms
-from nbsr_core.learning.references.early_exit import EarlyExit, ExitHeads, Stages
+from nbsr_core.learning.references.early_exit import EarlyExit, ExitHeads
 from nbsr_core.learning.references.ensemble import Ensemble, side_by_side
 from nbsr_core.learning.references.evidential import EvidentialClassifier
 from nbsr_core.learning.references.flat import flat_network
 from nbsr_core.learning.splits import Split, Splits
+from nbsr_core.model.stages import Stages
 from nbsr_core.options.specs import ObjectiveWeights
 
 SMOOTHING = 0.2

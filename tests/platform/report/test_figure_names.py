@@ -18,7 +18,9 @@ PATIENTS = {"draws": 1, "train_patients": 200, "valid_patients": 100, "test_pati
 MAPS = {"task": "tmaze", "train": 20, "valid": 20, "test": 20}
 DENSE = {"density": {"enabled": True}}
 SMALL: dict[str, Any] = {"backbone": {"name": "small", "size": 16}}
-# May be missing for good reasons: no exit is worth it, nobody answers, the graph has no owners of classes.
+STAGED: dict[str, Any] = {"backbone": {"name": "small", "size": 16, "stages": ["5", "11"]}}
+# May be missing for good reasons: no exit is worth it, nobody answers, the graph has no owners of classes, or
+# multiply-adds cannot be counted (trees, texts).
 AT_TIMES = (
     "fast/eta*",
     "*/accuracy_answered",
@@ -28,6 +30,7 @@ AT_TIMES = (
     "*/routing_agreement",
     "test/leaf_agreement",
     "*/mean_depth",
+    "*/mean_macs",
 )
 FEW_ROWS = {"source": "cube", "train_rows": 60, "valid_rows": 40, "test_rows": 40}
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
@@ -47,7 +50,8 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("navigation", "cnn", MAPS, {}),
     ("vision", "nbsr", {"subset": 300, "size": 8}, {**SMALL, **DENSE}),
     ("vision", "moe", {"subset": 300, "size": 8}, SMALL),
-    ("vision", "nbsr", {"subset": 300, "size": 8, "known": 6}, SMALL),
+    ("vision", "early_exit", {"subset": 300, "size": 8}, STAGED),
+    ("vision", "nbsr", {"subset": 300, "size": 8, "known": 6}, STAGED),
 ]
 # Judged with the threshold that is chosen on the validation split, and without abstention, too.
 ANSWERING = [("iris", "nbsr"), ("iris", "mlp"), ("language", "nbsr"), ("vision", "nbsr"), ("triage", "ar_nbsr")]

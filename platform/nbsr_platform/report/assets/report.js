@@ -2,13 +2,14 @@
 
 const AXES = [
   { label: "mean depth", at: 1 }, { label: "mean cost", at: 2 }, { label: "ECE", at: 3 }, { label: "share of early exits", at: 4, percent: true },
+  { label: "mean multiply-adds", at: 6 },
 ];
 
 function drawFrontier(place, { models, costly }) {
   const controls = html("div", { className: "controls" }), body = html("div");
   place.append(controls, body);
   const axes = AXES.filter((axis) => axis.label !== "mean cost" || costly).filter((axis) => models.some((model) => model.trials.some((trial) => trial.points.some((point) => point[axis.at] !== null))));
-  const words = (name, point) => `${name}\naccuracy ${say(point[0], true)}${point[1] === null ? "" : `, depth ${say(point[1])}`}${costly && point[2] !== null ? `, cost ${say(point[2])}` : ""}\nECE ${say(point[3])}${point[4] === null ? "" : `, ${say(point[4], true)} exit early\nη = ${point[5] === null ? "never exit" : say(point[5])}`}`;
+  const words = (name, point) => `${name}\naccuracy ${say(point[0], true)}${point[1] === null ? "" : `, depth ${say(point[1])}`}${costly && point[2] !== null ? `, cost ${say(point[2])}` : ""}${point[6] === null ? "" : `, ${say(point[6])} multiply-adds`}\nECE ${say(point[3])}${point[4] === null ? "" : `, ${say(point[4], true)} exit early\nη = ${point[5] === null ? "never exit" : say(point[5])}`}`;
   const draw = (chosen) => {
     const axis = axes[chosen], series = [];
     models.forEach((model, hue) => {
