@@ -28,15 +28,18 @@ def in_plain_words(story: Stored) -> list[str]:
 
 
 def _at_first(story: Stored) -> Iterator[str]:
-    free, candidates = story.get("free"), story.get("candidates")
+    free, candidates = story.get("free"), story.get("candidates") or []
     if free is not None:
         yield f"Free: {free or 'nothing'}."
-    if candidates:
+    if _all_alike(candidates):
+        yield "Before anything was bought, every answer was as likely as any other."
+    elif candidates:
         yield f"Most likely before anything was bought: {_listed(candidates)}."
 
 
 def _bought(story: Stored) -> Iterator[str]:
     before = list(story.get("candidates") or [])
+    before = [] if _all_alike(before) else before
     for step in (step for step in story["steps"] if step["needed"]):
         own = step["bought"]
         after = list(step.get("candidates") or [[own["diagnosis"], own["confidence"]]])
@@ -80,6 +83,11 @@ def _saved(story: Stored) -> Iterator[str]:
             f"Next it would have bought {following['panel']} for {following['cost']:g}: {then}, "
             f"at {percent(following['confidence'])}."
         )
+
+
+def _all_alike(candidates: Sequence[Sequence[Any]]) -> bool:
+    """Whether the first candidate is no likelier than the last."""
+    return len(candidates) > 1 and candidates[0][1] - candidates[-1][1] < 1e-6
 
 
 def _listed(candidates: Sequence[Sequence[Any]]) -> str:
