@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nbsr_platform.report.differences import Asked, Line, compared
+from nbsr_platform.report.groups import UNUSABLE
 from nbsr_platform.report.markdown_page import plain, table
 from nbsr_platform.report.study_results import StudyResults
 
@@ -19,7 +20,6 @@ AT_LEAST = {3: 0.57, 5: 0.88, 7: 0.94}
 """Accuracy at each budget on CUBE-NM with deviation 0.1; up to the last of them the planner is to be above greedy."""
 SHARE_OF_EXACT = 0.9
 PLANNER, GREEDY = "planner", "greedy"
-NO_POLICY = "oracle_peeking"
 HEADS = ("study", "at most spent", "figure", "demanded of the planner", "measured", "demand")
 
 
@@ -54,7 +54,7 @@ def _at_budgets(results: StudyResults) -> Iterator[list[str]]:
             yield _compared([*where, "accuracy"], planner, lines[GREEDY], accuracy, above=True)
         if not cubes_nm:
             for figure in (accuracy, f"budget/{budget:g}/auroc"):
-                others = [line for label, line in lines.items() if label not in (PLANNER, NO_POLICY)]
+                others = [line for label, line in lines.items() if label != PLANNER and line.family != UNUSABLE]
                 if planner.by_seed(figure):
                     best = max(others, key=lambda line: _mean(line, figure))
                     yield _compared([*where, figure.rpartition("/")[2]], planner, best, figure, above=False)

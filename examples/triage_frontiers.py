@@ -86,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tables = {name: [run.tables["frontier"] for run in runs] for name, runs in results.items()}
     synthetic = any(run.data.get("synthetic") for runs in results.values() for run in runs)
     title = f"{study.name}: mean and 95% interval over seeds{' (SYNTHETIC data)' if synthetic else ''}"
-    frontier_bands(tables, title=title, upper_bounds=["oracle_peeking"]).savefig(options.out, dpi=110)
+    bounds = [label for label, choice in study.models.items() if choice.kind in study.domain_object.unusable]
+    frontier_bands(tables, title=title, upper_bounds=bounds).savefig(options.out, dpi=110)
     print(f"picture: {options.out}")
 
 

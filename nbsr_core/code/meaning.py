@@ -3,8 +3,9 @@
 A module is cut into its top-level definitions. That is the largest piece that can be moved to another file as it is,
 and the smallest one that has a name of its own: inside it the order of statements counts, between definitions it does
 not. The fingerprint of some modules is a hash of the set of their definitions. So nothing changes when a module is
-renamed, moved or split in two, when definitions change places, or when only docstrings, comments or formatting differ;
-anything else does change it: a constant, a default, a type annotation, an import of another package.
+renamed, moved or split in two, when definitions change places, or when only docstrings, comments, formatting or what a
+class says to readers alone differ; anything else does change it: a constant, a default, a type annotation, an import of
+another package.
 
 Imports among the modules themselves say where a definition is, and are left out. Instead a definition counts together
 with those that its names stand for: `f` imported from elsewhere is another `f`, and two constants of one name that
@@ -30,6 +31,8 @@ from typing import Any
 
 # Names by which a package shows what it has: they say where definitions are, not what these do.
 SHOWING = {"__all__", "__getattr__"}
+# What a class says to readers of a page alone: no model learns from it, and no figure depends on it.
+FOR_READERS = {"unusable"}
 # Fields of a syntax tree without a meaning of their own: a name is written or read by where it stands, `u""` is `""`.
 SILENT = {"ctx", "kind", "type_comment", "type_ignores"}
 C_SOURCES = {".c", ".h"}
@@ -221,6 +224,8 @@ class _Writer:
         self.text.append(type(node).__name__)
         for field_name in node._fields:
             part = getattr(node, field_name, None)
+            if isinstance(node, ast.ClassDef) and field_name == "body":
+                part = [item for item in node.body if not _is_for_readers(item)]
             if part is not None and part != [] and field_name not in SILENT:
                 self.text.append(field_name)
                 self.write(part)
@@ -276,6 +281,11 @@ def _is_text(statement: Any) -> bool:
         and isinstance(statement.value, ast.Constant)
         and isinstance(statement.value.value, str)
     )
+
+
+def _is_for_readers(statement: ast.stmt) -> bool:
+    """An attribute of a class that only pages show."""
+    return isinstance(statement, ast.Assign | ast.AnnAssign) and _bound(statement) <= FOR_READERS
 
 
 def _is_for_types(statement: ast.stmt) -> bool:

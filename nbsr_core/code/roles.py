@@ -72,6 +72,7 @@ ROLES: dict[str, Role] = {
     "domains.acquisition.exact": "judges",
     "domains.acquisition.service": "neither",
     "domains.acquisition.story": "judges",
+    "domains.acquisition.words": "judges",
     "domains.table": "trains",
     "domains.table.service": "neither",
     "domains.triage": "trains",

@@ -168,6 +168,8 @@ class Domain(ABC):
             JSON.
         ceiling: what figures under `ceiling/...` stand for, where `evaluate` gives such: the best that any model could
             reach.
+        unusable: kinds of models that nobody could use, each with the reason in a few words (it peeks): shown and
+            marked beside the others, never called best, and compared with nobody.
         builds_on: shipped domains whose code this one runs; a change there makes its results stale too.
     """
 
@@ -177,6 +179,7 @@ class Domain(ABC):
     models: ClassVar[Mapping[str, ModelKind]]
     shown: ClassVar[Sequence[str]] = ("accuracy", "ece", "ece_raw", "nll", "mean_depth", "coverage", "error_answered")
     ceiling: ClassVar[str | None] = None
+    unusable: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def load(self, data: Any, seed: int) -> Splits:

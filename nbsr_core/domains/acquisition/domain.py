@@ -32,6 +32,7 @@ class Buying(Domain):
     """
 
     case: ClassVar[str] = "case"
+    unusable: ClassVar = {"oracle_peeking": "peeks: no policy"}
 
     def figures(self, data: Any, sets: Sequence[str], learner: Learner, options: EvaluationOptions) -> set[str]:
         from nbsr_core.domains.acquisition.evaluation import acquisition_figures

@@ -48,12 +48,22 @@ def evaluate_acquisition(
                 _add_budget(evaluation, name, learner, split, budget)
         # The most rows tell most: the noise draws of the test rows, where there are some.
         name = next(iter(splits.extra), TEST)
-        _add_tables(evaluation, learner, traces[name], name, sets[name], options)
+        _add_tables(evaluation, learner, traces[name], name, sets[name], etas["fast"], options)
         evaluation.tables["stops"] = stop_rows(traces[name], sets[name], etas["fast"], splits.class_names)
-        for index in range(min(options.audits, len(splits.test))):
+        for index in _told(traces[TEST], splits.test, etas["fast"], options.audits):
             story = tell(learner, splits, index, etas["fast"], case)
             evaluation.audits.append({**story.to_json(), "text": story.render()})
     return evaluation
+
+
+def _told(trace: AcquisitionTrace, split: Split, eta: float, count: int) -> list[int]:
+    """Whose stories are told: the first cases, and the last of them makes room for one that stopped early and was
+    answered right, where no other did.
+    """
+    stopped = trace.exit(eta)
+    good = ((stopped.depth < trace.length) & (stopped.label == split.y)).nonzero().flatten().tolist()
+    first = list(range(min(count, len(split))))
+    return [*first[:-1], good[0]] if first and good and good[0] not in first else first
 
 
 def acquisition_figures(learner: Learner, sets: Sequence[str]) -> set[str]:
@@ -164,12 +174,13 @@ def _add_tables(
     trace: AcquisitionTrace,
     name: str,
     split: Split,
+    eta: float,
     options: EvaluationOptions,
 ) -> None:
     evaluation.tables["frontier"] = list(map(dict, trace.frontier(split.y, options.etas).rows()))
     if learner.model.stop == "dirichlet":
         evaluation.tables["frontier_paper_etas"] = list(map(dict, trace.frontier(split.y, PAPER_ETAS).rows()))
-    evaluation.tables["orders"] = order_rows(trace, learner.model.panels.names)
+    evaluation.tables["orders"] = order_rows(trace, learner.model.panels.names, eta)
     # As a graph: every step is a level, and a node is a panel bought in that step.
     evaluation.tables["belief"] = belief_rows(trace)
     evaluation.tables["entropy"] = entropy_rows({name: trace})
@@ -183,14 +194,19 @@ def _add_tables(
     ]
 
 
-def order_rows(trace: AcquisitionTrace, panels: Sequence[str]) -> list[Row]:
-    """Which share of the cases buys each panel at each step; panels that hardly anybody buys then are left out."""
+def order_rows(trace: AcquisitionTrace, panels: Sequence[str], eta: float) -> list[Row]:
+    """Which share of the cases buys each panel at each step; panels that hardly anybody buys then are left out.
+
+    `share` is as if nobody stopped early, `paid` is of those who have not stopped at eta.
+    """
     rows: list[Row] = []
+    depth = trace.exit(eta).depth
     for step, bought in enumerate(trace.bought, start=1):
-        shares = torch.bincount(bought[bought >= 0], minlength=len(panels)).double() / len(trace)
-        kept = [
-            {"step": step, "panel": panel, "share": share}
-            for panel, share in zip(panels, shares.tolist(), strict=True)
+        here = (bought[bought >= 0], bought[(bought >= 0) & (depth >= step)])
+        shares, paid = ((torch.bincount(made, minlength=len(panels)).double() / len(trace)).tolist() for made in here)
+        kept: list[Row] = [
+            {"step": step, "panel": panel, "share": share, "paid": still}
+            for panel, share, still in zip(panels, shares, paid, strict=True)
             if share > 0 or len(panels) <= MOST_SHOWN
         ]
         rows += kept

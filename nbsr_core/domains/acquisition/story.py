@@ -16,6 +16,7 @@ from nbsr_core._extras import extra
 from nbsr_core.belief import dirichlet
 from nbsr_core.belief.calibration import calibrated
 from nbsr_core.domains.acquisition.learners import AcquisitionLearner
+from nbsr_core.domains.acquisition.words import in_plain_words
 from nbsr_core.learning.splits import Splits
 from nbsr_core.model.acquisition import AcquisitionTrace, Known, doubt_of
 
@@ -24,6 +25,11 @@ BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
 MOST_INSTEAD = 8
 # Of what a panel shows, so many readings are told.
 MOST_WORDS = 4
+# Of the classes, so many are named as candidates, the most likely first.
+CANDIDATES = 3
+
+Candidates = tuple[tuple[str, float], ...]
+"""Classes with their probabilities, the most likely first."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,9 @@ class Option:
 
 @dataclass(frozen=True)
 class Purchase:
-    """One step: `shown` is what the panel unveiled, `instead` what was not bought, the policy's next choice first."""
+    """One step: `shown` is what the panel unveiled, `candidates` what the belief then holds most likely, `instead` what
+    was not bought, the policy's next choice first.
+    """
 
     step: int
     bought: Option
@@ -54,12 +62,21 @@ class Purchase:
     entropy: float
     categorical_entropy: float
     needed: bool
+    candidates: Candidates
     instead: tuple[Option, ...]
 
 
 @dataclass(frozen=True)
 class Story:
-    """The whole rollout of a case; `needed` purchases come before the stop, the others show what would follow."""
+    """The whole rollout of a case; `needed` purchases come before the stop, the others show what would follow.
+
+    Attributes:
+        free: what was known without paying.
+        candidates: what the belief held most likely before the first purchase.
+        budget: what could be spent at most; None where there was no such limit.
+        price_of_all: of all purchases of the rollout, had it gone on.
+        price_of_everything: of all panels that there are.
+    """
 
     case: str
     sample: int
@@ -71,6 +88,10 @@ class Story:
     doubt_at_start: float
     spent: float
     price_of_all: float
+    price_of_everything: float
+    budget: float | None
+    free: str
+    candidates: Candidates
     steps: tuple[Purchase, ...]
 
     @property
@@ -83,34 +104,8 @@ class Story:
         return {**asdict(self), "next_best": None if following is None else asdict(following)}
 
     def render(self) -> str:
-        """For the terminal."""
-        verdict = "right" if self.true == self.predicted else "WRONG"
-        limit = "never stops early" if self.eta is None else f"stops below {self.eta:.4g}"
-        lines = [f"Stop rule: {self.stop} entropy, {self.doubt_at_start:.3g} before any panel; {limit}"]
-        for step in (step for step in self.steps if step.needed):
-            own = step.bought
-            lines.append(
-                f"{step.step}. {own.panel} for {own.cost:g} ({step.spent:g} spent) shows {step.shown}: "
-                f"entropy {own.doubt:.4g}, {own.diagnosis} ({own.confidence:.1%})"
-            )
-            if step.instead:
-                other = step.instead[0]
-                lines.append(
-                    f"     next choice was {other.panel} for {other.cost:g}: entropy {other.doubt:.4g}, "
-                    f"{other.diagnosis} ({other.confidence:.1%})"
-                )
-        lines.append(
-            f"Stopped after {self.spent:g} of {self.price_of_all:g}: {self.predicted} ({self.confidence:.1%}), "
-            f"{verdict}; true: {self.true}"
-        )
-        following = self.next_best
-        if following is not None:
-            changed = "the same" if following.diagnosis == self.predicted else f"changed to {following.diagnosis}"
-            lines.append(
-                f"One more panel would have been {following.panel} for {following.cost:g}: entropy "
-                f"{following.doubt:.4g}, the answer {changed} ({following.confidence:.1%})"
-            )
-        return "\n".join(lines)
+        """In plain words, for the terminal."""
+        return "\n".join(in_plain_words(self.to_json()))
 
     def draw(self) -> str:
         """Doubt by step as SVG, with panels, costs, threshold and the alternatives at each step."""
@@ -167,6 +162,7 @@ def tell(learner: AcquisitionLearner, splits: Splits, sample: int, eta: float, c
                 entropy=float(trace.entropy[t + 1, 0]),
                 categorical_entropy=float(dirichlet.categorical_entropy(trace.belief(t + 1))[0]),
                 needed=t < depth,
+                candidates=_candidates(trace.probabilities(t + 1)[0], classes),
                 instead=tuple(others),
             )
         )
@@ -181,12 +177,25 @@ def tell(learner: AcquisitionLearner, splits: Splits, sample: int, eta: float, c
         doubt_at_start=float(trace.doubt[0, 0]),
         spent=float(trace.cost[depth, 0]),
         price_of_all=float(trace.cost[-1, 0]),
+        price_of_everything=sum(model.panels.costs),
+        budget=max(learner.budgets, default=None),
+        free=shown(splits, x[0].cpu(), model.panels.free_columns),
+        candidates=_candidates(trace.belief(0)[0] / trace.belief(0)[0].sum(), classes),
         steps=tuple(steps),
     )
 
 
+def _candidates(probs: Float[Tensor, " K"], classes: Sequence[str]) -> Candidates:
+    top = probs.topk(min(CANDIDATES, len(classes)))
+    return tuple(
+        (classes[place], value) for place, value in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    )
+
+
 def shown(splits: Splits, x: Float[Tensor, " F"], columns: Sequence[int]) -> str:
-    """What a panel unveils, in the words of the data: cells of a table, what is there of yes and no, or numbers."""
+    """What columns hold, in the words of the data: cells of a table, what is there of yes and no, or numbers."""
+    if not columns:
+        return ""
     readings = splits.readings(x)
     if readings is not None:
         own = set(columns)

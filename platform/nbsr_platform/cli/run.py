@@ -123,7 +123,7 @@ def failures(failed: Sequence[tuple[Trial, TrialResult]], home: Home) -> list[st
 def comparison(result: RunResult) -> Group:
     """What a run ends with: for each study its question, the answer, and a table of what its domain is judged by."""
     from nbsr_platform.report.differences import in_words
-    from nbsr_platform.report.summary import shown_figures, without_interval
+    from nbsr_platform.report.summary import marked, shown_figures, without_interval
     from nbsr_platform.report.verdicts import answer
 
     parts: list[RenderableType] = [Text(result.question)] if result.question else []
@@ -139,7 +139,8 @@ def comparison(result: RunResult) -> Group:
         for name in shown:
             table.add_column(in_words(name).replace(", ", "\n"), justify="right")
         for row in rows:
-            table.add_row(row.model, row.config, str(row.n), *(row.cell(name) for name in shown))
+            model = marked(row.model, row.why_unusable)
+            table.add_row(model, row.config, str(row.n), *(row.cell(name) for name in shown))
         said = [part.study.question or "", *(f"- {line}" for line in answer(part.study_results)[1:])] if rows else []
         parts += [*map(Text, ["", *said]), table, *filter(None, [without_interval(rows)])]
     return Group(*parts, *result.legend)

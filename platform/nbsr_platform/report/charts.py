@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from nbsr_core.domains.acquisition.words import in_plain_words
 from nbsr_core.metrics import names
 from nbsr_platform.base.shape import fits
 from nbsr_platform.report.drawable import WalkRow
 from nbsr_platform.report.groups import Ended, Group
 from nbsr_platform.report.numbers import evenly
+from nbsr_platform.report.purchases import is_of_purchases
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.trials.results import TrialResult
 
@@ -233,8 +235,13 @@ def _walks(result: TrialResult) -> Rows:
     return [audit for audit in result.audits if fits(audit, WalkRow)]
 
 
+def _words(audit: dict[str, Any]) -> str:
+    """A story as its domain told it; purchases in today's words, whenever they were stored."""
+    return "\n".join(in_plain_words(audit)) if is_of_purchases(audit) else str(audit["text"])
+
+
 def stories(group: Group) -> dict[str, Any] | None:
     """What a domain tells of samples in words of its own, where it is no walk over a fixed graph."""
     trial, result = group.first
-    told = [[f"{audit['sample']}: {audit['true']}", audit["text"]] for audit in result.audits if "text" in audit]
+    told = [[f"{audit['sample']}: {audit['true']}", _words(audit)] for audit in result.audits if "text" in audit]
     return {"name": group.name, "trial": trial.name, "told": told} if told and walks(group) is None else None

@@ -17,6 +17,7 @@ from nbsr_core.metrics import LEAST_SEEDS, Interval
 from nbsr_core.metrics.intervals import figure_interval
 from nbsr_platform.base.plain_json import finite
 from nbsr_platform.report.differences import Asked, Difference, Line, compared, higher_is_better, in_words
+from nbsr_platform.report.groups import UNUSABLE
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import short
 
@@ -173,11 +174,16 @@ def _asked(first: StudyResults, second: StudyResults) -> list[Asked]:
     names = list(dict.fromkeys([*second.headline, *first.headline]))
     return [
         Asked(line, base, name)
-        for line in second.lines
-        for base in _counterparts(line, first.lines)
+        for line in _ranked(second.lines)
+        for base in _counterparts(line, _ranked(first.lines))
         for name in names
         if line.by_seed(name) and base.by_seed(name)
     ]
+
+
+def _ranked(lines: Sequence[Line]) -> list[Line]:
+    """Those of models that somebody could use."""
+    return [line for line in lines if line.family != UNUSABLE]
 
 
 def _beside(asked: Asked, gap: Difference | None) -> Beside:

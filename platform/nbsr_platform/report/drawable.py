@@ -100,6 +100,7 @@ class OrderRow(TypedDict):
     step: int
     panel: str
     share: float
+    paid: NotRequired[float]
 
 
 class StopRow(TypedDict):

@@ -9,11 +9,13 @@ from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.trial import Trial
 
 Ended = tuple[Trial, TrialResult]
+UNUSABLE = "unusable"
+"""The family of models that nobody could use (`Domain.unusable`): beside the others, without a rank among them."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The trials of one model (of one proposal, in a search), seed by seed."""
+    """The trials of one model (of one proposal, in a search), seed by seed; the name of an unusable one says why."""
 
     name: str
     family: str

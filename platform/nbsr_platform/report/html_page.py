@@ -20,7 +20,7 @@ from nbsr_platform.report import charts, decomposition, searches, tables
 from nbsr_platform.report.comparing import Pair
 from nbsr_platform.report.groups import Group
 from nbsr_platform.report.numbers import brief
-from nbsr_platform.report.purchases import purchases
+from nbsr_platform.report.purchases import HEADING, purchases
 from nbsr_platform.report.reproduce import reproduce
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import without_interval
@@ -194,7 +194,9 @@ def _add_plots(made: Page, study_results: StudyResults) -> None:
             "Each dot is one exit threshold of one trial; a star is the threshold that was chosen on the validation "
             "split. Baselines are crosses where they have a value on that axis, otherwise dashed levels.",
         )
-    made.add(purchases(study_results.shown))
+    bought = purchases(study_results.shown)
+    if bought:
+        made.add(f"<h3>{HEADING}</h3>{''.join(map(tables.part, bought))}")
     calibration = [found for found in map(charts.calibration, study_results.shown) if found["after"]]
     if calibration:
         made.add("<h3>Calibration</h3>")

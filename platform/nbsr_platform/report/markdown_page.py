@@ -16,6 +16,7 @@ from nbsr_core.files import MEGABYTE, read_text
 from nbsr_core.metrics import Interval
 from nbsr_platform.report import decomposition, depths, level, pareto, tables
 from nbsr_platform.report.html_page import put
+from nbsr_platform.report.purchases import HEADING, purchases
 from nbsr_platform.report.reproduce import made_in, what_was_run
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import ComparisonRow, short, shown_figures, without_interval
@@ -108,6 +109,7 @@ def _study(study_results: StudyResults, further: Sequence[str], pairs: Collectio
         yield items(map(plain, study_results.legend))
         yield from _demands(study_results, pairs)
         yield from _comparisons(study_results)
+        yield from _purchases(study_results)
         yield from _depths(study_results)
         yield from _decomposition(study_results)
         yield from _members(study_results)
@@ -159,6 +161,16 @@ def _comparisons(study_results: StudyResults) -> Iterator[str]:
     if gaps:
         yield plain(tables.how_tested(study_results))
         yield table(tables.COLUMNS, [map(plain, tables.difference_cells(gap)) for gap in gaps])
+
+
+def _purchases(study_results: StudyResults) -> Iterator[str]:
+    found = purchases(study_results.shown)
+    if found:
+        yield f"### {HEADING}"
+    for part in found:
+        yield plain(part.caption)
+        yield table(list(map(plain, part.heads)), [map(plain, row) for row in part.rows]) if part.rows else ""
+        yield items(map(plain, part.lines))
 
 
 def _depths(study_results: StudyResults) -> Iterator[str]:

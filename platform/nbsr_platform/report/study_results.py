@@ -10,7 +10,7 @@ from nbsr_core.metrics.names import CEILING, FAST, last_part
 from nbsr_platform.report import summary
 from nbsr_platform.report.differences import Asked, Difference, Line, compared, higher_is_better
 from nbsr_platform.report.drawable import drawable
-from nbsr_platform.report.groups import Ended, Group
+from nbsr_platform.report.groups import UNUSABLE, Ended, Group
 from nbsr_platform.search.proposals import Proposal
 from nbsr_platform.study.study import Study
 from nbsr_platform.trials.environment import differences
@@ -53,7 +53,7 @@ class StudyResults:
     @cached_property
     def rows(self) -> list[summary.ComparisonRow]:
         """The comparison."""
-        return summary.summarise(self.ordered, self.study.paper)
+        return summary.summarise(self.ordered, self.study.paper, self.study.domain_object.unusable)
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -61,10 +61,12 @@ class StudyResults:
         found: dict[tuple[str, int | None], list[Ended]] = {}
         for trial, result in self.ordered:
             found.setdefault((trial.label, trial.proposal), []).append((trial, result))
-        return [
-            Group(label if proposal is None else f"{label} #{proposal}", members[0][0].family, members)
-            for (label, proposal), members in found.items()
-        ]
+        groups = []
+        for (label, proposal), members in found.items():
+            name, first = label if proposal is None else f"{label} #{proposal}", members[0][0]
+            why = self.study.domain_object.unusable.get(first.kind)
+            groups.append(Group(summary.marked(name, why), UNUSABLE if why else first.family, members))
+        return groups
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -73,7 +75,7 @@ class StudyResults:
         found = []
         for row in self.rows:
             number, _, config = row.config.rpartition(" ")
-            group = groups.get(f"{row.model} {number}".strip())
+            group = groups.get(summary.marked(f"{row.model} {number}".strip(), row.why_unusable))
             if group is not None:
                 found.append(Line(row.name, config, row.family, group))
         return found
@@ -88,14 +90,14 @@ class StudyResults:
         """All pairs of lines that this study is about, in those of the first figures that have a better and a worse.
 
         Where the study names a reference: every other model, to the end of its walk, against that. Otherwise every NBSR
-        line against every baseline.
+        line against every baseline. Models that nobody could use are compared with nobody.
         """
         figures = [name for name in _with_beside(self.headline, self.rows) if higher_is_better(name) is not None]
         reference = self.study.reference
         if reference is None:
             mine, others = ([line for line in self.lines if line.family == family] for family in ("nbsr", "baseline"))
         else:
-            whole = [line for line in self.lines if line.config != FAST]
+            whole = [line for line in self.lines if line.config != FAST and line.family != UNUSABLE]
             mine = [line for line in whole if line.group.name != reference]
             others = [line for line in whole if line.group.name == reference]
         found = compared([Asked(line, other, name) for line in mine for other in others for name in figures])
@@ -119,7 +121,10 @@ class StudyResults:
     def legend(self) -> list[str]:
         """What the lines and figures of the comparison stand for that are not a trained model's."""
         ceiling, paper = self.study.domain_object.ceiling, self.study.paper
-        known = [] if ceiling is None else [f"{CEILING}: {ceiling}"]
+        families = {row.family for row in self.rows}
+        known = [] if ceiling is None or CEILING not in families else [f"{CEILING}: {ceiling}"]
+        reasons = dict.fromkeys(row.why_unusable for row in self.rows if row.family == UNUSABLE)
+        known += [f"({why}): nobody could use it; never called best, and compared with nobody" for why in reasons]
         return known + ([] if paper is None else [f"paper: {paper.source}"])
 
     @property

@@ -14,6 +14,7 @@ from nbsr_core.metrics import Interval, names
 from nbsr_core.metrics.intervals import few_seeds, figure_interval, is_share
 from nbsr_core.metrics.names import CEILING, last_part
 from nbsr_platform.base.plain_json import finite
+from nbsr_platform.report.groups import UNUSABLE
 from nbsr_platform.study.paper import Paper
 from nbsr_platform.trials.results import TrialResult
 from nbsr_platform.trials.trial import Trial
@@ -21,6 +22,7 @@ from nbsr_platform.trials.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
+NOTHING: Mapping[str, str] = {}
 # Shares that people say in percent, by the last part of their names.
 PERCENT = ("accuracy", "coverage", "abstained", "error_answered")
 
@@ -31,9 +33,11 @@ class ComparisonRow:
 
     Attributes:
         config: how the model was used: `deep` and `fast` where it can stop early, a proposal of a search, else empty.
-        family: `nbsr` or `baseline`; `ceiling` for what the best possible model would reach.
+        family: `nbsr` or `baseline`; `ceiling` for what the best possible model would reach, `unusable` for models that
+            nobody could use.
         n: number of trials (seeds) behind the figures.
         paper: what a paper reports for this line, by figure.
+        why_unusable: of such a model, in a few words; empty for all others.
     """
 
     study: str
@@ -44,11 +48,12 @@ class ComparisonRow:
     synthetic: bool
     metrics: dict[str, Interval]
     paper: Mapping[str, float] = field(default_factory=dict)
+    why_unusable: str = ""
 
     @property
     def name(self) -> str:
         """As people call the line: model and use."""
-        return f"{self.model} {self.config}".strip()
+        return marked(f"{self.model} {self.config}".strip(), self.why_unusable)
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -60,6 +65,7 @@ class ComparisonRow:
             "intervals": few_seeds(self.n) or "95%",
             "metrics": {name: plain_interval(interval) for name, interval in self.metrics.items()},
             **({"paper": dict(self.paper)} if self.paper else {}),
+            **({"unusable": self.why_unusable} if self.why_unusable else {}),
         }
 
     def cell(self, name: str) -> str:
@@ -71,21 +77,32 @@ class ComparisonRow:
         return f"{ours}\n(paper {short(Interval(self.paper[name], math.nan, math.nan), name)})"
 
 
+def marked(name: str, why_unusable: str | None) -> str:
+    """A name, with the reason behind it where it is that of a model that nobody could use."""
+    return f"{name} ({why_unusable})" if why_unusable else name
+
+
 def plain_interval(interval: Interval) -> dict[str, float | None]:
     """One or two seeds have no interval: JSON says null, not NaN."""
     found: dict[str, float | None] = finite({"mean": interval.estimate, "low": interval.low, "high": interval.high})
     return found
 
 
-def summarise(ended: Iterable[tuple[Trial, TrialResult]], paper: Paper | None = None) -> list[ComparisonRow]:
-    """Group finished trials by model (and proposal), deep and fast where it can stop early; the ceiling comes last."""
+def summarise(
+    ended: Iterable[tuple[Trial, TrialResult]], paper: Paper | None = None, unusable: Mapping[str, str] = NOTHING
+) -> list[ComparisonRow]:
+    """Group finished trials by model (and proposal), deep and fast where it can stop early; the ceiling comes last.
+
+    `unusable` are kinds of models that nobody could use, see `Domain.unusable`.
+    """
     groups: dict[tuple[str, str, int | None], list[tuple[Trial, TrialResult]]] = {}
     for trial, result in ended:
         groups.setdefault((trial.study, trial.label, trial.proposal), []).append((trial, result))
     rows, ceilings = [], dict[str, ComparisonRow]()
     for (study, label, proposal), members in groups.items():
         results = [result for _, result in members]
-        family = members[0][0].family
+        why = unusable.get(members[0][0].kind, "")
+        family = UNUSABLE if why else members[0][0].family
         synthetic = any(bool(result.data.get("synthetic")) for result in results)
         number = "" if proposal is None else f"#{proposal} "
         stops_early = family == "nbsr" or any(names.in_comparison(name, "fast") for name in results[0].metrics)
@@ -95,7 +112,8 @@ def summarise(ended: Iterable[tuple[Trial, TrialResult]], paper: Paper | None = 
             published = {} if paper is None else paper.of(label, config)
             if figures:
                 config = f"{number}{config}".strip()
-                rows.append(ComparisonRow(study, label, config, family, len(members), synthetic, figures, published))
+                about = (family, len(members), synthetic)
+                rows.append(ComparisonRow(study, label, config, *about, figures, published, why))
         # The ceiling follows from data and seed alone, so the model with the most seeds knows all there is of it.
         figures = figures_over_seeds(results, "ceiling")
         if figures and (study not in ceilings or ceilings[study].n < len(members)):

@@ -11,6 +11,8 @@ from nbsr_core.metrics.names import CEILING
 from nbsr_platform.report import depths, pareto
 from nbsr_platform.report.comparing import HEADS, Pair
 from nbsr_platform.report.differences import CHANCE, Difference, higher_is_better, in_words
+from nbsr_platform.report.groups import UNUSABLE
+from nbsr_platform.report.purchases import Part
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import ComparisonRow, short
 
@@ -81,7 +83,8 @@ def head(figure: str) -> str:
 def best(rows: Sequence[ComparisonRow], name: str) -> list[str]:
     """The lines with the best mean of a figure; none where there is nothing to be best at, or all are equal."""
     higher = higher_is_better(name)
-    known = {row.name: row.metrics[name].estimate for row in rows if name in row.metrics and row.family != CEILING}
+    ranked = [row for row in rows if name in row.metrics and row.family not in (CEILING, UNUSABLE)]
+    known = {row.name: row.metrics[name].estimate for row in ranked}
     if higher is None or len(set(known.values())) < 2:
         return []
     top = (max if higher else min)(known.values())
@@ -136,6 +139,17 @@ def difference_cells(gap: Difference) -> list[str]:
     """What stands in `COLUMNS`."""
     names = [gap.line, gap.other, in_words(gap.figure)]
     return [*names, gap.text, gap.text_resampled, gap.text_p, gap.rests_on, SIGNS[gap.verdict]]
+
+
+def part(shown: Part) -> str:
+    """A caption with what stands below it."""
+    body = []
+    for first, *cells in shown.rows:
+        body.append(f"<tr><th scope=row>{escape(first)}{''.join(f'<td>{escape(cell)}' for cell in cells)}")
+    heads = "".join(f"<th>{escape(name)}" for name in shown.heads)
+    table = f"<div class=wide><table><thead><tr>{heads}</thead><tbody>{''.join(body)}</tbody></table></div>"
+    told = "".join(f"<li>{escape(line)}" for line in shown.lines)
+    return f"<p>{escape(shown.caption)}</p>{table if body else ''}{f'<ul>{told}</ul>' if told else ''}"
 
 
 def by_depth(study_results: StudyResults) -> str:

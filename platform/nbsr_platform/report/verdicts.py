@@ -37,9 +37,10 @@ def _compared(study_results: StudyResults) -> str:
 
 def _winner(study_results: StudyResults) -> str:
     primary = next(filter(is_merit, study_results.headline), None)
-    if primary is None:
+    ranked = [row for row in study_results.rows if row.family in ("nbsr", "baseline")]
+    rows = [row for row in ranked if primary in row.metrics]
+    if primary is None or not rows:
         return "No figure that one could win by."
-    rows = [row for row in study_results.rows if primary in row.metrics and row.family in ("nbsr", "baseline")]
     best = _best(rows, primary)
     said = f"Best {in_words(primary)}: {best.name}, {bounds(best, primary)}."
     reference = study_results.study.reference

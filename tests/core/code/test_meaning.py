@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nbsr_core.code.meaning import Code, fingerprint
+from nbsr_core.code.meaning import FOR_READERS, Code, fingerprint
 
 SHAPES = '''
 """Shapes, and how large they are."""
@@ -122,6 +122,11 @@ SAME = {
     "a module in two": SPLIT,
     "a pass": changed("house/shapes.py", "    pass\n", ""),
     "what a package shows": {**HOUSE, "house/__init__.py": "from house.sizes import LARGEST\n__all__ = ['LARGEST']\n"},
+    "what a class says to readers": changed(
+        "house/shapes.py",
+        "    sides: int = SIDES",
+        "    unusable: dict[str, str] = {'round': 'rolls'}\n    sides: int = SIDES",
+    ),
     "the way to a name": changed("house/walls.py", "from house import sizes", "import house.sizes as sizes"),
     "an import for types, at once": changed(
         "house/shapes.py", "if TYPE_CHECKING:\n    from house.walls", "from house.walls"
@@ -137,6 +142,9 @@ OTHER = {
     "an operator": changed("house/shapes.py", "factor + math.pi", "factor - math.pi"),
     "a decorator": changed("house/shapes.py", "    def area", "    @property\n    def area"),
     "another package": changed("house/shapes.py", "import math", "import numpy as math"),
+    "what is said to readers outside of a class": changed(
+        "house/sizes.py", "SMALLEST = 1", "SMALLEST = 1\nunusable = 1"
+    ),
     "a name from elsewhere": changed(
         "house/shapes.py",
         "from house.sizes import LARGEST, scaled",
@@ -311,11 +319,15 @@ class Edit(ast.NodeTransformer):
 
 
 def _decisive_constants(tree: ast.Module) -> list[int]:
-    """Numbers of the constants that are code: no docstrings, and nothing that says what a package shows."""
+    """Numbers of the constants that are code: no docstrings, nothing said to readers, nothing that a package shows."""
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") in ("__all__", "__getattr__"):
             texts |= set(ast.walk(statement))  # type: ignore[arg-type]
+    for body in (node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for inner in body:
+            if isinstance(inner, ast.AnnAssign) and getattr(inner.target, "id", "") in FOR_READERS:
+                texts |= set(ast.walk(inner))  # type: ignore[arg-type]
     order: list[ast.Constant] = []
 
     class Order(ast.NodeVisitor):

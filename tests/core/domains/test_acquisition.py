@@ -107,6 +107,9 @@ def test_every_model_is_judged_under_every_budget_and_comes_back_from_its_state(
         assert f"valid/budget/{budget:g}/nll" in evaluation.metrics
         assert any(row["set"] == f"budget/{budget:g}" for row in evaluation.tables["samples"])
     assert sum(int(row["cases"] or 0) for row in evaluation.tables["stops"]) == len(splits.test)
+    orders = [(float(row["paid"] or 0), float(row["share"] or 0)) for row in evaluation.tables["orders"]]
+    assert all(0 <= paid <= share for paid, share in orders)
+    assert sum(paid for paid, _ in orders) == pytest.approx(evaluation.metrics["fast/mean_depth"])
     json.dumps(evaluation.audits)
     again = MODELS[kind].build(MODELS[kind].options(**SMALL), Signature.of(splits))
     again.load_state(learner.state())
@@ -260,6 +263,13 @@ def test_a_case_of_a_table_is_told_with_its_prices_and_cells(table: Path) -> Non
             assert step["shown"] == f"scan {float(cells['scan']):.4g}"
         if step["bought"]["panel"] == "blood":
             assert step["shown"].startswith(f"urea {'missing' if not cells['urea'] else ''}")
+        assert step["candidates"][0] == [step["bought"]["diagnosis"], pytest.approx(step["bought"]["confidence"])]
+        assert f"Purchase {step['step']}: {step['bought']['panel']} for {step['bought']['cost']:g}" in answer.text or (
+            not step["needed"]
+        )
+    assert f"Free: age {cells['age']}, sex {cells['sex']}." in answer.text
+    assert "All panels together would have cost 62." in answer.text
+    assert "entropy" not in answer.text
     assert data["spent"] <= 62
 
 
