@@ -20,6 +20,7 @@ AT_LEAST = {3: 0.57, 5: 0.88, 7: 0.94}
 """Accuracy at each budget on CUBE-NM with deviation 0.1; up to the last of them the planner is to be above greedy."""
 SHARE_OF_EXACT = 0.9
 PLANNER, GREEDY = "planner", "greedy"
+ABOVE = "above learned greedy"
 HEADS = ("study", "at most spent", "figure", "demanded of the planner", "measured", "demand")
 
 
@@ -51,13 +52,14 @@ def _at_budgets(results: StudyResults) -> Iterator[list[str]]:
             said = f" (90% of {exact:.3f}, exact with the context first)"
             yield _reached([*where, "accuracy"], planner, accuracy, SHARE_OF_EXACT * exact, said)
         if cubes_nm and budget <= max(AT_LEAST):
-            yield _compared([*where, "accuracy"], planner, lines[GREEDY], accuracy, above=True)
+            yield _compared([*where, "accuracy"], planner, lines[GREEDY], accuracy, ABOVE)
         if not cubes_nm:
             for figure in (accuracy, f"budget/{budget:g}/auroc"):
                 others = [line for label, line in lines.items() if label != PLANNER and line.family != UNUSABLE]
                 if planner.by_seed(figure):
                     best = max(others, key=lambda line: _mean(line, figure))
-                    yield _compared([*where, figure.rpartition("/")[2]], planner, best, figure, above=False)
+                    wanted = f"not below the best other, {best.group.name}"
+                    yield _compared([*where, figure.rpartition("/")[2]], planner, best, figure, wanted)
 
 
 def _at_spendings(results: StudyResults) -> Iterator[list[str]]:
@@ -67,7 +69,7 @@ def _at_spendings(results: StudyResults) -> Iterator[list[str]]:
         for figure in (*figures, "noise_draws/area"):
             spent = figure.split("/")[2] if figure in figures else "any amount"
             where = [results.study.name, f"{spent} on average", figure.rpartition("/")[2]]
-            yield _compared(where, lines[PLANNER], lines[GREEDY], figure, above=False)
+            yield _compared(where, lines[PLANNER], lines[GREEDY], figure, "not below learned greedy")
 
 
 def _lines(results: StudyResults) -> dict[str, Line]:
@@ -82,13 +84,12 @@ def _reached(where: list[str], line: Line, figure: str, least: float, why: str) 
     return [*where, f"at least {least:.3f}{why}", said, "met" if missed <= 0 else f"missed by {missed:.3f}"]
 
 
-def _compared(where: list[str], line: Line, other: Line, figure: str, *, above: bool) -> list[str]:
+def _compared(where: list[str], line: Line, other: Line, figure: str, wanted: str) -> list[str]:
     (gap,) = compared([Asked(line, other, figure)])
     assert gap is not None
     low, high = gap.interval.low, gap.interval.high
-    wanted = f"above learned {other.group.name}" if above else f"not below the best other, {other.group.name}"
     said = f"{gap.interval.estimate:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return [*where, wanted, said, "met" if (low > 0 if above else high >= 0) else "missed"]
+    return [*where, wanted, said, "met" if (low > 0 if wanted == ABOVE else high >= 0) else "missed"]
 
 
 def _mean(line: Line, figure: str) -> float:
