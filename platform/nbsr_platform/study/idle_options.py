@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -164,12 +164,16 @@ def _covering(idle: Idle, key: str) -> str:
     return next((why for other, why in idle.items() if f"{key}.".startswith(f"{other}.")), "")
 
 
+def _defaults(options: Any) -> dict[str, Any]:
+    """Default values, option by option: all together they may be no options that can be (a table without a file)."""
+    found: dict[str, Any] = {item.name: item.default for item in fields(options) if item.default is not MISSING}
+    found |= {item.name: item.default_factory() for item in fields(options) if item.default_factory is not MISSING}
+    return {name: to_plain(value) for name, value in found.items()}
+
+
 def _is_default(options: Any, dotted: str) -> bool:
     """Whether an option has its default value, as it does in files that spell out everything."""
-    try:
-        default, value = to_plain(type(options)()), to_plain(options)
-    except TypeError:  # an option without a default
-        return False
+    default, value = _defaults(options), to_plain(options)
     for part in [part for part in dotted.split(".") if part]:
         if isinstance(value, list) and isinstance(default, list) and int(part) < min(len(value), len(default)):
             value, default = value[int(part)], default[int(part)]

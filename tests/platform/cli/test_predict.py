@@ -225,13 +225,18 @@ def test_a_model_without_a_belief_abstains_as_it_was_judged(trained: Trained, tm
     result = ResultStore(Home(trained.home).trials).load(trained.keys["xgboost"])
     limit = result.metrics["test/max_doubt"]
     assert f"abstains below a confidence of {1 - limit:.4g}, as the trial was judged" in said
-    data: Any = from_plain(TableData, result.trial["data"])
-    test = load_table(data, result.trial["seed"]).rows.test
-    found = rows(tmp_path / "out.csv")
-    abstained = [found[row]["abstained"] == "true" for row in test]
-    assert sum(abstained) > 0
-    assert np.mean(abstained) == pytest.approx(result.metrics["test/abstained"])
     assert "never exits early, abstains" in said
+    data: Any = from_plain(TableData, result.trial["data"])
+    test, found = load_table(data, result.trial["seed"]).rows.test, rows(tmp_path / "out.csv")
+    abstained = [found[row]["abstained"] == "true" for row in test]
+    assert np.mean(abstained) == pytest.approx(result.metrics["test/abstained"])
+    stricter = predict_file(
+        trained.model("xgboost"), trained.folder / "pets.csv", tmp_path / "out.csv", options={"max_doubt": 0.05}
+    )
+    assert 0 < stricter.abstained < stricter.rows
+    assert all(
+        (row["abstained"] == "true") == (1 - float(row["confidence"]) > 0.05) for row in rows(tmp_path / "out.csv")
+    )
 
 
 def test_a_budget_is_for_models_that_buy(trained: Trained, tmp_path: Path) -> None:
