@@ -123,9 +123,9 @@ class OfSeenSteps(nn.Module):
         super().__init__()
         self.module, self.seen = module, seen
 
-    def forward(self, x: Float[Tensor, "N T C view view"]) -> Tensor:
-        said: Tensor = self.module(x, self.seen)
-        return said
+    def forward(self, x: Float[Tensor, "N T C view view"]) -> Any:
+        """Logits, or walks, one row per step."""
+        return self.module(x, self.seen)
 
 
 class ClonedClassifier(CloningLearner, Classifier):

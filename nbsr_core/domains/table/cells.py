@@ -49,6 +49,8 @@ def text_of(value: Any) -> str:
             raise InputError(f"a cell holds bytes that are no text: {value[:20]!r}") from None
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, np.timedelta64):  # for numpy a whole number too
+        return text_of(value / np.timedelta64(1, "s"))
     if isinstance(value, Integral):
         return str(int(value))
     if isinstance(value, Real | Decimal):
@@ -62,8 +64,6 @@ def text_of(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, timedelta):
         return text_of(value.total_seconds())
-    if isinstance(value, np.timedelta64):  # of nanoseconds, which `item` makes a mere number
-        return text_of(value / np.timedelta64(1, "s"))
     if isinstance(value, np.generic):
         return "" if value != value else text_of(value.item())
     raise InputError(f"a cell must hold a number, a text, a date or a truth value, got {type(value).__name__}")

@@ -215,17 +215,17 @@ def priced(file: Path, **options: Any) -> AcquisitionData:
 def test_columns_and_groups_of_columns_of_a_file_have_prices_and_the_others_are_free(table: Path) -> None:
     splits = load(priced(table), 0)
     panels = Panels.from_json(splits.structure["panels"])
-    assert panels.names == ("blood", "scan", "colour")
-    assert panels.costs == (10.0, 50.0, 2.0)
+    assert panels.names == ("colour", "blood", "scan"), "in the order of the table"
+    assert panels.costs == (2.0, 10.0, 50.0)
     names = list(splits.feature_names)
     assert [[names[place] for place in columns] for columns in panels.columns] == [
+        ["colour = blue", "colour = green", "colour = red"],
         ["urea", "urea is missing", "sodium"],
         ["scan"],
-        ["colour = blue", "colour = green", "colour = red"],
     ]
     assert [names[place] for place in panels.free_columns] == ["age", "sex = f", "sex = m"]
     everything = load(priced(table, other_cost=0.5), 0)
-    assert everything.structure["panels"]["names"] == ["blood", "scan", "colour", "age", "sex"]
+    assert everything.structure["panels"]["names"] == ["age", "sex", "colour", "blood", "scan"]
 
 
 def test_prices_that_cannot_be_are_refused_by_name(table: Path) -> None:

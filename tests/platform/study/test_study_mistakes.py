@@ -237,7 +237,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     "training of one": (
         ONE + "    training: {clip_norm: -1, optimizer: adm}\n",
         [
-            "study.yaml:5: models.nbsr.training.optimizer: expected one of adam, adamw, got 'adm'; "
+            "study.yaml:5: models.nbsr.training.optimizer: expected one of adam, adamw, muon, got 'adm'; "
             "did you mean 'adam'?",
             "study.yaml:5: models.nbsr.training.clip_norm: must be a finite number > 0 or null, got -1.0",
         ],
