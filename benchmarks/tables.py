@@ -26,7 +26,8 @@ from nbsr_platform.report.markdown_page import plain, table
 from nbsr_platform.report.study_results import StudyResults
 from nbsr_platform.report.summary import short
 
-FOLDER = Path(__file__).parents[1] / ".nbsr" / "tables"
+FOLDER = Path(".nbsr") / "tables"
+"""Below the current folder, the top of a checkout."""
 TIMES = "times.json"
 LETTERS = 6_000
 """Rows of the letters, of 20,000: the first ones, so that a run stays short."""

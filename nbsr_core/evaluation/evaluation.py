@@ -108,7 +108,7 @@ def classification_figures(learner: Learner, sets: Sequence[str], options: Evalu
     return found.union(*(named(use, ("max_vacuity", *OF_ABSTENTION)) for use in (TEST, FAST)))
 
 
-def exit_threshold(figures: Mapping[str, float]) -> float | None:
+def exit_threshold(figures: Mapping[str, float | None]) -> float | None:
     """The threshold of early exit behind figures; None where nobody exits early.
 
     Infinite thresholds are no figures: without a number, either nobody exited early or everybody did.

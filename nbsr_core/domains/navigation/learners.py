@@ -252,6 +252,9 @@ class ClonedNbsr(CloningLearner, NbsrLearner):
             parts = [part.to(self.device) for part in as_episodes(x).split(CHUNK)]
             return BeliefTrace.concat([self.module(part, seen_in(part)).detach() for part in parts])
 
+    def _oracles(self, x: Tensor) -> list[Float[Tensor, "steps _"]]:
+        return [self._oracle(x)]
+
     def doubts(self, x: Float[Tensor, "N T C view view"], eta: float | None = None) -> Float[Tensor, " steps"]:
         """The vacuity where the walk stops."""
         return self.trace(x).exit(eta).vacuity.cpu()

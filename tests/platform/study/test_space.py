@@ -195,7 +195,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "{seeds: {int: [1, 4]}}": (".seeds", f": the model has no such option; allowed: {NBSR_KEYS}"),
     "{training.rate: {float: [0.1, 1]}}": (
         ".training.rate",
-        ": the model has no such option; allowed: training.epochs, ",
+        ": the model has no such option; did you mean 'training.muon_rate'? allowed: training.epochs, ",
     ),
     "{learning_rate: {float: [0.1, 1]}}": (
         ".learning_rate",
