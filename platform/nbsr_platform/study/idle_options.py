@@ -173,7 +173,8 @@ def _defaults(options: Any) -> dict[str, Any]:
 
 def _is_default(options: Any, dotted: str) -> bool:
     """Whether an option has its default value, as it does in files that spell out everything."""
-    default, value = _defaults(options), to_plain(options)
+    default: Any = _defaults(options)
+    value = to_plain(options)
     for part in [part for part in dotted.split(".") if part]:
         if isinstance(value, list) and isinstance(default, list) and int(part) < min(len(value), len(default)):
             value, default = value[int(part)], default[int(part)]

@@ -67,11 +67,8 @@ def test_the_signature_names_every_column_of_question_and_answer(models: dict[st
     assert signature.outputs.input_names() == list(answer.columns)
     assert set(model.input_example.columns) <= set(signature.inputs.input_names())
     assert set(signature.inputs.required_input_names()) <= set(model.input_example.columns)
-    of_buyers = {"budget": None} if name.startswith("triage") else {}
-    assert {spec.name: spec.default for spec in signature.params} == {
-        "eta": ETA,
-        "max_vacuity": MAX_VACUITY,
-    } | of_buyers
+    expected = {"eta": ETA, "max_vacuity": MAX_VACUITY} | ({"budget": None} if name.startswith("triage") else {})
+    assert {spec.name: spec.default for spec in signature.params} == expected
 
 
 def test_a_language_model_reads_words_and_says_the_next_one(models: dict[str, Stored]) -> None:
