@@ -79,7 +79,7 @@ PAGES: Mapping[str, Page] = {
         overview=acquisition_demands.against_greedy,
     ),
     "acquisition": Page(
-        tuple(Part(f"acquisition/{name}") for name in ("cube_nm", "cube", "cube_prices", "digits", "physionet")),
+        tuple(Part(f"acquisition/{name}") for name in ("cube_nm", "cube", "cube_prices", "digits")),
         ("budget/*/accuracy", "budget/*/auroc"),
         overview=acquisition_demands.of_budgets,
     ),
