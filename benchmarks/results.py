@@ -84,7 +84,9 @@ PAGES: Mapping[str, Page] = {
         overview=acquisition_demands.of_budgets,
     ),
     "tables": Page(
-        tuple(Part(str(tables.FOLDER / f"{name}.yaml")) for name in tables.TABLES), overview=tables.overview
+        tuple(Part(str(tables.FOLDER / f"{name}.yaml")) for name in tables.TABLES),
+        overview=tables.overview,
+        written_by="python -m benchmarks.tables --run",
     ),
     "language": Page(
         (Part("language/best"), Part("language/paper"), Part("language/real_text")),
