@@ -111,10 +111,9 @@ def test_baselines_do_not_walk_and_abstain_by_their_confidence(all_trained: dict
         answer = load(trained.folder).predict(trained.frame)
         assert answer[["depth", "vacuity"]].isna().all(axis=None)
         assert answer["abstained"].dtype == bool
-        said = answer["confidence"]
-        assert (
-            said[answer["abstained"]].max() <= said[~answer["abstained"]].min() if answer["abstained"].any() else True
-        )
+        limit = trained.config.max_doubt
+        assert limit is not None
+        np.testing.assert_array_equal(answer["abstained"], 1 - answer["confidence"] > limit)
 
 
 def test_threshold_and_abstention_are_the_models_own_unless_told(nbsr: Trained, tmp_path: Path) -> None:
